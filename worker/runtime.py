@@ -34,6 +34,7 @@ from worker.parameter_server import server
 from worker.process.sigterm import leave_on_signal
 from worker.process.watch import Watch, stalled
 from worker.reporting import Reporter
+from worker.script import legacy_keras
 from worker.supervisor import starter, supervisor
 from worker.supervisor.metrics import Metrics
 from worker.supervisor.state import Limits
@@ -68,7 +69,7 @@ def main(arguments: Sequence[str]) -> int:
     variables, tracker = own_calls.prepare(task, reporter)
     os.environ.update(variables)
     environment.update(variables)
-    prepare_environment(task.config.keras, is_script=task.config.script is not None)
+    prepare_environment(task.config.keras, task.script)
     # The role decides, as TFConfigClusterResolver().task_type does, but before TensorFlow is imported.
     seconds = max(task.config.stall_seconds, task.config.starting_deadline_seconds)
     first = stalled("starting", seconds)
@@ -91,7 +92,7 @@ def start_training(arguments: Sequence[str]) -> NoReturn:
     """
     *worker_arguments, orders, reports, signs, stacks, parent = arguments
     task = from_environment()
-    prepare_environment(task.config.keras, is_script=task.config.script is not None)
+    prepare_environment(task.config.keras, task.script)
     work = _work(task, scripts.parse(worker_arguments))
     starter.serve(work, starter.Pipes(int(orders), int(reports), int(signs), int(stacks)), int(parent))
 
@@ -184,12 +185,12 @@ def _preload(task: Task) -> None:
     import_tensorflow(keras=not (task.serves or task.role in (DISPATCHER, DATA_WORKER)))
 
 
-def prepare_environment(keras: int | None, *, is_script: bool = False) -> None:
+def prepare_environment(keras: int | None, script: Path | None = None) -> None:
     """Sets the variables that TensorFlow reads at import. `keras` is the spec's; for None the
-    image decides, and for a script what decides for `python SCRIPT`.
+    image decides, and for a `script` what decides for `python SCRIPT`.
     """
-    if is_script and keras is None:
-        keras = 2 if os.environ.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True") else 3
+    if script is not None and keras is None:
+        keras = 2 if legacy_keras.chosen(script) in ("1", "true", "True") else 3
     os.environ.update([GRPC_FAIL_FAST])
     os.environ["KERAS_BACKEND"] = "tensorflow"
     # The package behind tf.keras: keras, or tf_keras.

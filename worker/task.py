@@ -53,6 +53,11 @@ class Task:
         return self.pod(self.role, self.index)
 
     @property
+    def script(self) -> Path | None:
+        """Returns the path of the Keras script that the run trains by, if it does."""
+        return None if self.config.script is None else (self.source or Path.cwd()) / self.config.script
+
+    @property
     def address(self) -> str | None:
         """Returns this task's address, None where there is no TF_CONFIG."""
         return self.cluster.get(self.role, {}).get(self.index)

@@ -471,7 +471,8 @@ class StrategyOptions(_Model):
     auto_shard: Literal["AUTO", "FILE", "DATA", "OFF"] | None = None
     """MultiWorkerMirrored: how the workers share the training data. FILE: each worker reads files of its own;
     DATA: each reads all and keeps its share; OFF: each trains on all of it, and shuffles for itself. Left
-    out: the dataset's own option, or AUTO, which is FILE where that works and else DATA.
+    out: the dataset's own option, or AUTO, which is FILE where that works and else DATA; of a script it is
+    DATA.
     """
     logical_cpus: Annotated[int, Field(ge=1, le=64)] | None = None
     """Mirrored, CentralStorage, MultiWorkerMirrored: a task without GPUs has this many devices, each a

@@ -14,13 +14,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from worker.checkpoints.position import Position
 from worker.context import Loop
 from worker.contract.run_config import ElasticWorkers
 from worker.data_adapters import fit_data
-from worker.failures import program_error
-from worker.input import batch_division, file_sharding, pass_length, unread_iterations
+from worker.failures import program_error, sentence
+from worker.input import batch_division, file_sharding, pass_length, unread_iterations, used_orders
+from worker.input.dataset_transfer import copied
 from worker.input.unread_iterations import Unread
 from worker.tf_compat import graphs
 from worker.tf_compat.graphs import CACHE, SHUFFLE, transformations
@@ -67,7 +69,8 @@ def continued(loop: Loop, dataset: Any, steps: int, position: Position) -> Any:
     policy = file_sharding.policy(loop, dataset)
     if policy in (None, "DATA"):
         unread = unread_iterations.of_fit(loop.program, loop.parameters, dataset)
-        if not (done or unread):
+        source, earlier = _with_next_order(dataset, loop.strategy)
+        if not (done or unread or earlier):
             return dataset
         data_cycle = cycle(loop, dataset, steps, done)
         if data_cycle is None and loop.writes:
@@ -75,8 +78,52 @@ def continued(loop: Loop, dataset: Any, steps: int, position: Position) -> Any:
                 f"{_endless(loop)}, so all {done} batches that are done are read again, and left out; "
                 f"{_ADVICE}"
             )
-        return from_batch(dataset, done, data_cycle, loop.hooks.alive, unread=unread, to_the_end=True)
+        if source is not dataset and graphs.repeated(dataset):
+            data_cycle = None
+        return from_batch(
+            source,
+            done,
+            data_cycle,
+            loop.hooks.alive,
+            unread=unread,
+            to_the_end=True,
+            made_of=dataset,
+            earlier=earlier,
+        )
     return _of_own_share(loop, dataset, done, policy) if done else dataset
+
+
+def due(dataset: Any, strategy: Any) -> Any:
+    """Returns what has the elements of a script's `dataset` in the order that is due: itself, if it has."""
+    source, earlier = _with_next_order(dataset, strategy)
+    if source is dataset:
+        return dataset
+    kinds = transformations(dataset)
+
+    def later(variant: Any) -> Any:
+        return _passes_over(variant, earlier, None, kinds).concatenate(variant)
+
+    ordered = _as_one(source, later, source.cardinality()).with_options(dataset.options())
+    setattr(ordered, graphs.COPIED, (dataset,))
+    return ordered
+
+
+def _with_next_order(dataset: Any, strategy: Any) -> tuple[Any, int]:
+    """Returns `dataset` where it has the order that is due, or a copy and the number of its orders before.
+
+    Raises Failure where tasks would read other orders, since there can be no copy.
+    """
+    if used_orders.are_next(dataset):
+        return dataset, 0
+    try:
+        return copied(dataset), used_orders.of(dataset)
+    except (tf.errors.OpError, DecodeError) as error:
+        if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            return dataset, 0
+        raise program_error(
+            "a shuffled dataset that the script uses more than once is copied, so that all tasks read one "
+            f"order; this one cannot be copied ({sentence(error, kind=False)}): make it anew for each use"
+        ) from error
 
 
 def steps_done(steps: int, position: Position) -> int:
@@ -94,8 +141,8 @@ def of_worker(loop: Loop, dataset: Any, steps: int, position: Position) -> Any:
     replicas = int(loop.strategy.num_replicas_in_sync)
     done = steps_done(steps, position) // loop.workers * replicas
     unread = unread_iterations.of_fit(loop.program, loop.parameters, dataset)
-    unread = unread_iterations.with_earlier(unread, dataset)
-    if not (done or unread) or graphs.has_random_order(dataset):
+    earlier = used_orders.of(dataset)
+    if not (done or unread or earlier) or graphs.has_random_order(dataset):
         return dataset.repeat()
     data_cycle = cycle(loop, dataset, steps * replicas, done)
     if data_cycle is not None:
@@ -103,7 +150,15 @@ def of_worker(loop: Loop, dataset: Any, steps: int, position: Position) -> Any:
         def later(variant: Any) -> Any:
             # Of what .repeat() precedes, `variant` does not have the part that is repeated.
             passes = None if graphs.repeated(dataset) else data_cycle
-            return from_batch(variant, done, passes, seconds=_MOST_SECONDS, unread=unread, made_of=dataset)
+            return from_batch(
+                variant,
+                done,
+                passes,
+                seconds=_MOST_SECONDS,
+                unread=unread,
+                made_of=dataset,
+                earlier=earlier,
+            )
 
         return _as_one(dataset, later)
     loop.hooks.reporter.notice(
@@ -112,15 +167,15 @@ def of_worker(loop: Loop, dataset: Any, steps: int, position: Position) -> Any:
     return dataset.repeat()
 
 
-def _as_one(dataset: Any, later: Callable[[Any], Any]) -> Any:
-    """Returns `later(dataset)`, an endless one, that can be sent to another task. There, each mention of a
+def _as_one(dataset: Any, later: Callable[[Any], Any], size: Any = tf.data.INFINITE_CARDINALITY) -> Any:
+    """Returns `later(dataset)`, of this `size`, that can be sent to another task. There, each mention of a
     dataset becomes one of its own, with a shuffle and a cache of its own: so it is mentioned once, as an
     element, in the place of which stands what is made of it.
     """
     spec = dataset.element_spec
     variant = tf.data.Dataset.from_tensors(tf.data.experimental.to_variant(dataset))
-    endless = variant.flat_map(lambda element: later(tf.data.experimental.from_variant(element, spec)))
-    return endless.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+    made = variant.flat_map(lambda element: later(tf.data.experimental.from_variant(element, spec)))
+    return made if int(size) < -1 else made.apply(tf.data.experimental.assert_cardinality(size))
 
 
 def cycle(loop: Loop, dataset: Any, steps: int, done: int) -> Cycle | None:
@@ -177,21 +232,23 @@ def from_batch(
     unread: Unread | None = None,
     to_the_end: bool = False,
     made_of: Any = None,
+    earlier: int = 0,
 ) -> Any:
     """Returns `dataset`, one pass after the other without an end, from the batch after `done` ones on.
     What is shuffled has the same order as if they had been read, and those of fit that are `unread` begun.
     `alive` and `seconds` are those of `left`, `to_the_end` is that of `Unread.later`, and `made_of` shows the
-    transformations where `dataset` is only a variant of it.
+    transformations where `dataset` is only a variant of it. So many `earlier` orders are used up before.
     """
     # The last part tells TensorFlow that there is no end; what has none itself never reaches it.
     endless = dataset.repeat()
     if data_cycle is None:
-        return left(endless, done, alive, seconds).concatenate(endless)
+        later = left(endless, done, alive, seconds).concatenate(endless)
+        return unread_iterations.begun(dataset, earlier).concatenate(later) if earlier else later
     over, rest = divmod(done, data_cycle.batches)
     repeated = graphs.repeated(dataset)
     source = repeated[0] if repeated else dataset
     found_in = transformations(source if made_of is None else made_of)
-    begun = _passes_over(source, over * data_cycle.passes, alive, found_in)
+    begun = _passes_over(source, earlier + over * data_cycle.passes, alive, found_in)
     if repeated:
         begun = begun.flat_map(lambda *_: dataset.take(0))
     if unread is not None:

@@ -44,6 +44,10 @@ _LOST_SECONDS = 20.0
 _LOOK_SECONDS = 0.5
 _UNUSED_JOB_MS = 60_000
 """A job that nobody has read for this time is deleted: that of a training task that was started anew."""
+_kept: list[Any] = []
+"""Servers that end with the process. TensorFlow stops one that is let go, and waits for a minute and more
+where readers are left and the dispatcher is gone.
+"""
 
 
 def serve(task: Task, reporter: Reporter, watch: Watch) -> int:
@@ -67,7 +71,7 @@ def serve(task: Task, reporter: Reporter, watch: Watch) -> int:
         _outlive(service, watch)
         shutil.rmtree(_journal(task), ignore_errors=True)
     reporter.emit(Done())
-    del server
+    _kept.append(server)
     return ExitCode.DONE
 
 

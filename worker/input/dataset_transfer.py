@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from worker.failures import program_error, sentence
+from worker.tf_compat.graphs import COPIED
 
 _IGNORE_STATE = 1
 """tensorflow.data.ExternalStatePolicy.POLICY_IGNORE: each worker draws random numbers of its own."""
@@ -36,7 +37,9 @@ def copied(dataset: Any) -> Any:
             generator = nodes[node.input[_GENERATOR]].attr["value"].tensor.resource_handle_val[0]
             generator.name = uuid.uuid4().hex
     variant = tf.raw_ops.DatasetFromGraph(graph_def=graph.SerializeToString())
-    return tf.data.experimental.from_variant(variant, dataset.element_spec)
+    copy = tf.data.experimental.from_variant(variant, dataset.element_spec)
+    setattr(copy, COPIED, (dataset,))
+    return copy.with_options(dataset.options())
 
 
 def carried(dataset: Any, entrypoint: str, method: str) -> Callable[[], Any]:

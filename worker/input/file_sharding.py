@@ -31,7 +31,7 @@ def policy(loop: Loop, dataset: Any) -> str | None:
     task.
 
     TensorFlow's AUTO becomes FILE for a dataset that reads files, and fails where there are fewer files than
-    workers.
+    workers. A script's batches would not be those of one process by it.
     """
     policies = tf.data.experimental.AutoShardPolicy
     own_policy = policies(dataset.options().experimental_distribute.auto_shard_policy)
@@ -47,9 +47,10 @@ def policy(loop: Loop, dataset: Any) -> str | None:
             )
         return "DATA"
     files = file_count(dataset)
-    if chosen == policies.AUTO and (files is None or files < loop.workers):
+    whole_files = files is not None and files >= loop.workers
+    if chosen == policies.AUTO and (loop.program.is_of_one_process or not whole_files):
         return "DATA"
-    if chosen == policies.FILE and (files is None or files < loop.workers):
+    if chosen == policies.FILE and not whole_files:
         read = "none" if files is None else files
         raise program_error(
             f"{_AUTO_SHARD}: FILE needs a file for each of the {loop.workers} tasks that train, and "

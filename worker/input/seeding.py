@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import random
 from collections.abc import Callable, Iterator
@@ -80,6 +81,7 @@ def in_order() -> Iterator[None]:
 def _ordered(method: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(method)
 
+    @functools.wraps(method)  # a script may look at what a dataset has
     def transformed(*arguments: Any, **named: Any) -> Any:
         bound = signature.bind(*arguments, **named)
         if bound.arguments.get("deterministic") is False:

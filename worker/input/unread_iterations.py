@@ -7,8 +7,7 @@ data_adapter.DataHandler.enumerate_epochs, keras 3.15 epoch_iterator.EpochIterat
 
 from __future__ import annotations
 
-import functools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
@@ -16,9 +15,6 @@ import tensorflow as tf
 from worker.parameters import TrainingParameters
 from worker.program import LoadedProgram
 from worker.tf_compat import graphs
-
-_used_up: dict[int, tuple[Any, int]] = {}
-"""By the identity of a shuffled dataset, that dataset and how many of its orders this process has used up."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +30,6 @@ class Unread:
     def before(self, passes: int) -> int:
         """Returns how many there are before the pass with this number, from 0."""
         return self.before_first + passes * self.after_each
-
-    def all(self, epochs: int) -> int:
-        """Returns how many iterations so many epochs use up."""
-        return epochs + self.before(epochs)
 
     def later(self, dataset: Any, passes: int, *, to_the_end: bool) -> Any:
         """Returns what follows the pass with this number, with what is begun between the passes, and without
@@ -67,27 +59,6 @@ def of_fit(program: LoadedProgram, parameters: TrainingParameters, dataset: Any)
     if not program.is_keras_3:
         return Unread(1, 0, epochs)
     return Unread(0, int(size >= 0), epochs) if given is None else None
-
-
-def count() -> None:
-    """Has this process count the iterations of each shuffled dataset from now on, for workers, where the
-    dataset has its first order again.
-    """
-    original = tf.data.Dataset.__iter__
-
-    @functools.wraps(original)
-    def counted(dataset: Any) -> Any:
-        if (shuffled := graphs.shuffled(dataset)) is not None:
-            _used_up[id(shuffled)] = shuffled, 1 + _used_up.get(id(shuffled), (None, 0))[1]
-        return original(dataset)
-
-    tf.data.Dataset.__iter__ = counted
-
-
-def with_earlier(unread: Unread | None, dataset: Any) -> Unread | None:
-    """Returns `unread` with what is used up of `dataset` before the first epoch."""
-    _, earlier = _used_up.get(id(graphs.shuffled(dataset)), (None, 0))
-    return unread and replace(unread, before_first=unread.before_first + earlier)
 
 
 def begun(dataset: Any, count: int) -> Any:

@@ -17,7 +17,7 @@ import tensorflow as tf
 from worker.context import Loop
 from worker.evaluation import standalone
 from worker.failures import place, program_error
-from worker.input import replica_shares, unread_iterations
+from worker.input import continuation, replica_shares, used_orders
 from worker.input.seeding import in_order
 from worker.prediction.forward_pass import ForwardPass
 from worker.script import data, fit
@@ -53,6 +53,8 @@ class Door:
         self._passes: dict[Any, tuple[Any, ForwardPass]] = {}
         """What is traced for a model, which they keep, as it is compiled."""
         self._scope: Any = None
+        self._calls = 0
+        """How many of the script's calls are carried out now, one within the other."""
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
@@ -78,8 +80,8 @@ class Door:
         self._scope = strategies.scope(self._strategy)
         self._scope.__enter__()
         try:
+            used_orders.count(lambda: not self._calls, self._due)
             if uses_coordinator(self._strategy):
-                unread_iterations.count()
                 yield
             else:
                 with in_order():
@@ -92,8 +94,12 @@ class Door:
         """Leaves the strategy's scope for a call, as the loop expects. Yields the script's line."""
         where = place(traceback.extract_stack(sys._getframe(2)), self.roots) or self._name
         is_script_s = tf.distribute.has_strategy()  # and not a callback's
-        with self._outside():
-            yield where
+        self._calls += 1
+        try:
+            with self._outside():
+                yield where
+        finally:
+            self._calls -= 1
         if is_script_s:
             self._fitting.idle()
 
@@ -110,6 +116,14 @@ class Door:
             self._scope = strategies.scope(self._strategy)
             self._scope.__enter__()
 
+    def _due(self, dataset: Any) -> Any:
+        return continuation.due(dataset, self._strategy)
+
+    def _add(self, model: Any, dataset: Any, steps: int | None, times: int = 1) -> None:
+        """So many evaluations or predictions of `steps` batches have used up orders of `dataset`."""
+        each = used_orders.by_scoring(dataset, steps, keras_3=keras_models.is_keras_3(model))
+        used_orders.add(dataset, times * each)
+
     def _fit(self, model: Any, given: dict[str, Any]) -> Any:
         with self._within() as where:
             self.fits += 1
@@ -121,7 +135,7 @@ class Door:
                 where,
                 self.roots,
                 training=training.dataset,
-                evaluation=None if evaluation is None else evaluation.dataset,
+                evaluation=None if evaluation is None else self._due(evaluation.dataset),
                 callbacks=_listed(model, given["callbacks"]),
             )
             parameters = replace(
@@ -133,16 +147,21 @@ class Door:
                 global_batch_size=training.batch_size,
             )
             with keras_models.trainable_as_compiled(model):
-                return self._kind(self._fitting, self._records, program, parameters, self.fits).run()
+                history = self._kind(self._fitting, self._records, program, parameters, self.fits).run()
+            if evaluation is not None:
+                scored = [len(values) for name, values in history.history.items() if name.startswith("val_")]
+                self._add(model, evaluation.dataset, given["validation_steps"], max(scored, default=0))
+            return history
 
     def _evaluate(self, model: Any, given: dict[str, Any]) -> Any:
         with self._within() as where:
             parts = given["x"], given["y"], given["sample_weight"]
             of = data.evaluation(model, parts, given["batch_size"], given["steps"], f"{where}: evaluate()")
-            program = GivenProgram(model, "evaluate", where, self.roots, evaluation=of.dataset)
+            program = GivenProgram(model, "evaluate", where, self.roots, evaluation=self._due(of.dataset))
             parameters = replace(self._parameters, global_batch_size=of.batch_size)
             loop = self._fitting.loop(program, parameters)
             results = standalone.score(loop, program.model())
+            self._add(model, of.dataset, given["steps"])
         return keras_calls.returned(model, results, as_dict=given["return_dict"])
 
     def _predict(self, model: Any, given: dict[str, Any]) -> Any:
@@ -153,9 +172,10 @@ class Door:
             loop = self._fitting.loop(program, replace(self._parameters, global_batch_size=of.batch_size))
             loop.hooks.enter("predicting")
             predictions = []
-            for batch in of.dataset:
+            for batch in self._due(of.dataset):
                 predictions.append(self._predicted(loop, model, batch, of.dataset.element_spec))
                 loop.hooks.alive()
+            self._add(model, of.dataset, given["steps"])
             if not predictions:
                 raise program_error(f"{call} was given no data")
             return tf.nest.map_structure(lambda *outputs: np.concatenate(outputs), *predictions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from worker.data_adapters import fit_data
-from worker.input import unread_iterations
+from worker.input import used_orders
 from worker.parameters import TrainingParameters
 from worker.reporting import as_floats
 from worker.script import randomness
@@ -14,7 +14,6 @@ from worker.script.fit_records import FOLDER, Call, FitRecord, FitRecords, varia
 from worker.script.given_program import GivenProgram
 from worker.steps import model_build
 from worker.tf_compat import keras_models
-from worker.tf_compat.strategies import uses_coordinator
 from worker.training.fitting import Fitting
 
 _STATES = 3
@@ -69,27 +68,22 @@ class Fit:
             )
             self.restore(self.earlier, directory)
             self.recorder.restore()
-            self._use_up(is_read_here=False)
         else:
             self.write(done=False)
             self.fitting.fit(self.program, self.parameters, directory, lambda: self.write(done=True))
-            by_workers = uses_coordinator(self.fitting.strategy) and not self.program.is_read_by_chief
-            self._use_up(is_read_here=not by_workers)
+        self._use_up()
         return with_logs(self.model, self.recorder.logs)
 
-    def _use_up(self, *, is_read_here: bool) -> None:
-        """Leaves the random numbers and the data as they are in one process: the next `fit` has its order of
-        them. Of a dataset it begins the iterations that the training has not begun.
+    def _use_up(self) -> None:
+        """Leaves the random numbers and the data as they are in one process: the next call has its order of
+        them.
         """
         dataset = self.program.datasets[0]
         epochs = len(self.recorder.logs)
         if (given := fit_data.of(dataset)) is not None:
             given.use_up(epochs)
-        unread = unread_iterations.of_fit(self.program, self.parameters, dataset)
-        if unread is not None:
-            count = unread.after_each if is_read_here else unread.all(epochs)
-            for _ in range(count):
-                iter(dataset)
+        steps, keras_3 = self.parameters.steps_per_epoch, self.program.is_keras_3
+        used_orders.add(dataset, used_orders.by_fit(dataset, steps, epochs, keras_3=keras_3))
 
     def write(self, *, done: bool) -> None:
         """Writes the record of what is done by now."""

@@ -19,6 +19,7 @@ from typing import Any
 
 from worker.checkpoints.files import Files
 from worker.failures import program_error
+from worker.tf_compat import keras_models
 
 FOLDER = "fits"
 """A folder that only the first task writes: see `model_directory`."""
@@ -113,7 +114,8 @@ class FitRecords:
 def variables_of(model: Any) -> str:
     """Returns a digest of the names and shapes of the variables of `model`, which must have them."""
     variables = [
-        f"{getattr(variable, 'path', variable.name)} {list(variable.shape)}" for variable in model.variables
+        f"{getattr(variable, 'path', variable.name)} {list(variable.shape)}"
+        for variable in keras_models.without_tables(model.variables)
     ]
     trained = [list(variable.shape) for variable in model.trainable_variables]
     text = json.dumps([variables, trained])

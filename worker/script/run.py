@@ -61,7 +61,7 @@ def run_script(task: Task, fitting: Fitting, kind: Callable[..., Any]) -> bool:
 
 
 def _find(task: Task) -> Path:
-    path = (task.source or Path.cwd()) / str(task.config.script)
-    if not path.is_file():
+    path = task.script
+    if path is None or not path.is_file():
         raise program_error(f"spec.program.script: there is no {task.config.script} in the program's source")
     return path

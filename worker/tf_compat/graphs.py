@@ -37,6 +37,8 @@ _KEEP_BATCHES = (
 )
 """Transformations that return the elements of their input unchanged, by TensorFlow 2.21's names."""
 SHUFFLE, CACHE = "_ShuffleDataset", "CacheDataset"
+COPIED = "copied_of"
+"""The attribute of a copied dataset that names, as a tuple, what it was copied of."""
 _FILTER = "FilterDataset"
 _RANDOM = ("Multinomial", "ParameterizedTruncatedNormal", "Random", "Stateful", "TruncatedNormal")
 """How TensorFlow's names of operations begin that draw other numbers each time."""
@@ -329,13 +331,18 @@ def _all(dataset: Any) -> Iterator[Any]:
     """Yields `dataset` and those that it is made of."""
     dataset = getattr(dataset, "_impl", dataset)
     yield dataset
-    for source in dataset._inputs():
+    for source in _inputs(dataset):
         yield from _all(source)
+
+
+def _inputs(dataset: Any) -> list[Any]:
+    """Of a copy: what it was made of, as nothing else shows its transformations."""
+    return [*dataset._inputs(), *getattr(dataset, COPIED, ())]
 
 
 def _graphs(dataset: Any) -> Iterator[Any]:
     yield from _own_graphs(dataset)
-    for source in dataset._inputs():
+    for source in _inputs(dataset):
         yield from _graphs(source)
 
 

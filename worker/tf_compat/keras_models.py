@@ -62,6 +62,11 @@ def tf_variable(variable: Any) -> Any:
     return variable.value if is_keras_3(variable) else variable
 
 
+def without_tables(weights: Iterable[Any]) -> list[Any]:
+    """Returns the variables among a model's `weights`, where tf_keras lists vocabularies of layers, too."""
+    return [each for each in weights if hasattr(each, "shape")]
+
+
 def random_states(model: Any) -> dict[str, Any]:
     """Returns the variables from which the model's random numbers are drawn, by names that are the same in
     each attempt. Keras 2 has none: it draws by operations whose state is TensorFlow's.

@@ -34,6 +34,7 @@ from worker.process import memory
 from worker.process.watch import Silence, Watch
 from worker.reporting import Reporter
 from worker.task import Task
+from worker.tf_compat import keras_models
 from worker.training.epoch_metrics import variables_of
 from worker.training.preemption import Preemption
 from worker.training.variable_sizes import by_device, of_optimizer
@@ -331,7 +332,7 @@ class Saver:
 
     def _has_room(self, model: Any) -> bool:
         """Returns whether all variables have room a second time, where they are."""
-        sizes = by_device([*model.variables, *of_optimizer(model.optimizer)])
+        sizes = by_device([*keras_models.without_tables(model.variables), *of_optimizer(model.optimizer)])
         share = max(sizes.values(), default=0)
         if self._ps_memory is None:
             room = memory.room()

@@ -45,7 +45,7 @@ def _memory(loop: Loop, model: Any) -> Iterator[str]:
     limit, count = memory.limit(), ps_count(loop.strategy)
     if loop.directory is None or not count:
         return
-    sizes = [sum(map(size, pieces([variable]))) for variable in model.variables]
+    sizes = [sum(map(size, pieces([variable]))) for variable in keras_models.without_tables(model.variables)]
     weights = sum(sizes)
     # To make a variable takes three times its size, and to read a checkpoint all of them once more.
     taken = memory.used() + weights + max(weights, 2 * max(sizes, default=0))
@@ -116,7 +116,7 @@ def _unbalanced(loop: Loop, model: Any, count: int) -> Iterator[str]:
     sizes: dict[int, int] = {}
     variables: dict[int, Any] = {}
     # Each piece of a partitioned variable counts by itself.
-    for piece in pieces(model.variables):
+    for piece in pieces(keras_models.without_tables(model.variables)):
         variables[id(piece)] = piece
         sizes[id(piece)] = size(piece)
     if not sizes:

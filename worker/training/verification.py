@@ -156,7 +156,10 @@ class Recorder:
         """
         model = self._model
         trained = {id(each) for each in model.trainable_weights}
-        variables = [("trained" if id(each) in trained else "weight", each) for each in model.weights]
+        variables = [
+            ("trained" if id(each) in trained else "weight", each)
+            for each in keras_models.without_tables(model.weights)
+        ]
         optimizers = {
             id(each): each for each in (model.optimizer, *keras_models.optimizers_of(model).values())
         }

@@ -49,6 +49,7 @@ TRAINED = (
     "gan_by_batch",
     "py_dataset",
     "csv_files",
+    "stops_early",
 )
 _OFTEN = {("functional", "MultiWorkerMirrored")}
 """What is seen with every commit."""

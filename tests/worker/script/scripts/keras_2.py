@@ -1,5 +1,6 @@
 """Keras 2, by tf_keras: images, dropout off, class weights, a schedule, files of several kinds, a fit that
-goes on with the same shuffled data, and a step of the model's own, as tensorflow_recommenders has one.
+goes on with the same shuffled data, and a step of the model's own, as tensorflow_recommenders has one;
+a layer with a vocabulary.
 """
 
 import numpy as np
@@ -69,6 +70,12 @@ ranking.compile(keras.optimizers.Adagrad(0.1))
 ranked = ranking.fit(ratings, epochs=2, validation_data=ratings)
 tf.saved_model.save(ranking, "ranking")
 served = tf.saved_model.load("ranking")
+words = tf.constant([f"w{number % 5} w{number % 3}" for number in range(96)])
+vectorized = keras.layers.TextVectorization(output_mode="count")
+vectorized.adapt(words)
+counted = keras.Sequential([vectorized, keras.layers.Dense(1, activation="sigmoid")])
+counted.compile(keras.optimizers.SGD(0.1), "binary_crossentropy")
+of_words = counted.fit(tf.data.Dataset.from_tensor_slices((words, labels)).batch(32), epochs=2)
 candidates = tf.Variable(["first", "second one"], trainable=False)
 np.savez(
     "results.npz",
@@ -77,6 +84,7 @@ np.savez(
     later=later.history["loss"],
     served=served({"pixels": images[:5]}),
     lengths=tf.strings.length(candidates),
+    of_words=of_words.history["loss"],
     last=list(ranked.history.values()),
     **history.history,
     **{f"{i}": weight for i, weight in enumerate(model.get_weights() + ranking.get_weights())},

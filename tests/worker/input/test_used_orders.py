@@ -1,0 +1,107 @@
+"""A script's calls use up as many orders of a shuffled dataset as Keras' own calls do in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from worker.failures import Failure
+from worker.input import continuation, used_orders
+
+EXAMPLES, BATCH, BATCHES = 12, 4, 3
+
+
+def made(kind: str) -> Any:
+    shuffled = tf.data.Dataset.range(EXAMPLES).shuffle(EXAMPLES, seed=5)
+    if kind == "of no known size":
+        shuffled = shuffled.filter(lambda each: each >= 0)
+    pairs = shuffled.map(lambda each: (tf.fill((1,), tf.cast(each, tf.float32)), tf.cast(each, tf.float32)))
+    return pairs.batch(BATCH)
+
+
+def order(dataset: Any) -> list[float]:
+    return [float(label) for _, labels in dataset.take(BATCHES) for label in labels.numpy()]
+
+
+def used_by(call: Callable[[Any, Any], Any], library: Any, kind: str) -> int:
+    """Returns how many orders `call` of a model uses up: the number of the one that is next."""
+    dataset, fresh = made(kind), made(kind)
+    model = library.Sequential([library.layers.Dense(1)])
+    model.compile(library.optimizers.SGD(1e-4), "mse")
+    call(model, dataset)
+    following = order(dataset)
+    return next(number for number in range(20) if order(fresh) == following)
+
+
+class _Stop(keras.callbacks.Callback):  # type: ignore[misc]
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.model.stop_training = epoch == 1
+
+
+class _Stop2(tf_keras.callbacks.Callback):  # type: ignore[misc]
+    on_epoch_end = _Stop.on_epoch_end
+
+
+@pytest.mark.filterwarnings("ignore:.*ran out of data")
+@pytest.mark.parametrize("library", [keras, tf_keras], ids=["Keras 3", "Keras 2"])
+@pytest.mark.parametrize("kind", ["of known size", "of no known size"])
+def test_they_are_counted_as_keras_begins_them(kind: str, library: Any) -> None:
+    keras_3, stop = library is keras, [_Stop() if library is keras else _Stop2()]
+    quiet = {"verbose": 0}
+    once = {"verbose": 0, "shuffle": False}
+    fits: dict[tuple[int, int | None], Callable[[Any, Any], Any]] = {
+        (3, None): lambda model, data: model.fit(data, epochs=3, **once),
+        (2, None): lambda model, data: model.fit(data, epochs=9, callbacks=stop, **once),
+        (2, 1): lambda model, data: model.fit(data, epochs=2, steps_per_epoch=1, **once),
+    }
+    if kind == "of known size":
+        fits[2, BATCHES] = lambda model, data: model.fit(data, epochs=2, steps_per_epoch=BATCHES, **once)
+    for (epochs, steps), fit in fits.items():
+        expected = used_by(fit, library, kind)
+        assert used_orders.by_fit(made(kind), steps, epochs, keras_3=keras_3) == expected, (epochs, steps)
+    scores: dict[tuple[str, int | None], Callable[[Any, Any], Any]] = {
+        ("evaluate", None): lambda model, data: model.evaluate(data, **quiet),
+        ("evaluate", 2): lambda model, data: model.evaluate(data, steps=2, **quiet),
+        ("predict", None): lambda model, data: model.predict(data, **quiet),
+    }
+    for (name, steps), score in scores.items():
+        expected = used_by(score, library, kind)
+        assert used_orders.by_scoring(made(kind), steps, keras_3=keras_3) == expected, (name, steps)
+
+
+@pytest.mark.parametrize("kind", ["of known size", "of no known size"])
+def test_a_dataset_that_a_call_has_read_goes_on_with_the_order_that_is_due(kind: str) -> None:
+    orders = [order(each) for each in [made(kind)] for _ in range(6)]
+    dataset, strategy = made(kind), tf.distribute.get_strategy()
+    assert continuation.due(dataset, strategy) is dataset
+    for _ in range(5):  # what the runtime has read ahead
+        iter(dataset)
+    used_orders.add(dataset, 2)
+    assert order(continuation.due(dataset, strategy)) == orders[2]
+    used_orders.add(dataset.take(2), 1)  # of the same shuffle
+    later = continuation.due(dataset, strategy)
+    assert order(later) == orders[3]
+    assert np.shape(orders) == (6, EXAMPLES)
+
+
+def test_what_cannot_be_copied_is_read_as_it_is_and_refused_where_tasks_share_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So it is with 2 GB of arrays in the dataset."""
+
+    def fails(_: Any) -> None:
+        raise tf.errors.NotFoundError(None, None, "FetchOutputs node : not found")
+
+    monkeypatch.setattr(continuation, "copied", fails)
+    dataset = made("of known size")
+    used_orders.add(dataset, 1)
+    assert continuation.due(dataset, tf.distribute.get_strategy()) is dataset
+    kind = tf.distribute.MultiWorkerMirroredStrategy
+    with pytest.raises(Failure, match=r"cannot be copied .*: make it anew for each use"):
+        continuation.due(dataset, kind.__new__(kind))
