@@ -169,6 +169,7 @@ def _process(binary: Path, flags: tuple[str, ...], log: Path) -> Iterator[Callab
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
+            env={**os.environ, "GOGC": "400"},  # a tenth of its processor time, for 100 MB
             preexec_fn=_die_with_parent,
         )
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
-from types import FrameType, TracebackType
-from typing import Any, Final
+from types import TracebackType
+from typing import Final
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
@@ -21,7 +19,8 @@ from rich.text import Text
 from launcher import sentences
 from launcher.backends.base import PROGRAM, Backend, LogLine
 from launcher.cli.console import RoleTable, console, exit_code, headline, reasons, show_summary
-from launcher.errors import INTERRUPTED, ConflictError
+from launcher.cli.interrupts import Interrupts
+from launcher.errors import ConflictError
 from launcher.status import Phase, RunStatus, latest
 from launcher.task_records import bottlenecks, checkpoint_age, record_sentences
 from launcher.task_records.remaining_time import Pace
@@ -57,7 +56,7 @@ def watch(
     status: RunStatus | None = None
     seen: RunStatus | None = None
     obeyed = 0
-    with _Interrupts() as interrupts, View(out, printing) as view:
+    with Interrupts() as interrupts, View(out, printing) as view:
         for update in backend.follow(run, namespace):
             if update.status is not seen:
                 seen = update.status
@@ -90,33 +89,6 @@ def watch(
     if notice := backend.clean(run, namespace):
         print(notice, file=sys.stderr)
     return exit_code(status)
-
-
-class _Interrupts:
-    """Counts SIGINT and SIGTERM, so that no KeyboardInterrupt is raised at an arbitrary place."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._last = signal.SIGINT
-        self._before: dict[signal.Signals, Any] = {}
-
-    @property
-    def exit_code(self) -> int:
-        return INTERRUPTED if self._last is signal.SIGINT else 128 + self._last
-
-    def __enter__(self) -> _Interrupts:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._note)
-        return self
-
-    def _note(self, number: int, _: FrameType | None) -> None:
-        self.count += 1
-        self._last = signal.Signals(number)
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
 
 
 class View:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from launcher.config.spec import Gang, RoleName, Spec
-from launcher.config.yaml_positions import FieldPath
+from launcher.config.yaml_parser import FieldPath
 from launcher.lists_and_counts import listed
 from launcher.object_names import GROUP_LABEL, QUEUE_LABEL
 from launcher.plan import roles

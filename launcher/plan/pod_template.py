@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from launcher import object_names
-from launcher.config.yaml_positions import FieldPath
+from launcher.config.yaml_parser import FieldPath
 from launcher.object_names import CONTAINER
 from launcher.plan.roles import CONFIG_PATH, TASK_PATH, TASK_VOLUME
 from launcher.pod_spec.strategic_merge import DIRECTIVE, check, strategic_merge

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import yaml
 
-from launcher.config import yaml_positions
-from launcher.config.yaml_positions import FieldPath
+from launcher.config import yaml_parser
+from launcher.config.yaml_parser import FieldPath
 
 # Text that every YAML reader, 1.1 or 1.2, reads as text if it is not quoted. PyYAML alone would leave 1e3 and
 # 0o10 bare, which Kubernetes' reader takes for numbers.
@@ -63,7 +63,7 @@ def as_yaml(objects: Sequence[Mapping[str, Any]]) -> str:
 def as_yaml_with_comments(value: Mapping[str, Any], comments: Mapping[FieldPath, str]) -> str:
     """One document, with each comment above the field that it is about; the one about `()` comes first."""
     text = as_yaml([value])
-    (document,) = yaml_positions.parse(text, "")
+    (document,) = yaml_parser.parse(text, "")
     lines = text.splitlines()
     for path, comment in sorted(comments.items(), key=lambda item: -document.place(item[0])[0]):
         line, column = document.place(path)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from launcher import object_names
 from launcher.config.spec import RoleName, Storage
-from launcher.config.yaml_positions import FieldPath
+from launcher.config.yaml_parser import FieldPath
 from launcher.lists_and_counts import listed
 from launcher.plan import buckets, roles
 from launcher.plan.roles import (

@@ -15,7 +15,7 @@ from pathlib import Path as FilePath
 from typing import Any, Final
 
 from launcher import object_names
-from launcher.config.yaml_positions import FieldPath
+from launcher.config.yaml_parser import FieldPath
 from launcher.lists_and_counts import did_you_mean, listed, nearest
 from launcher.pod_spec.strategic_merge import DIRECTIVE, RETAIN
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from launcher.config.spec import API_VERSION, RoleName
-from launcher.config.yaml_positions import FieldPath
+from launcher.config.yaml_parser import FieldPath
 from launcher.lists_and_counts import did_you_mean, listed
 from launcher.object_names import CONTAINER, QUEUE_LABEL
 from launcher.tfjob import fields, holders, metadata, remarks, templates

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from launcher.config.yaml_positions import FieldPath
+from launcher.config.yaml_parser import FieldPath
 from launcher.pod_spec import pod_fields
 
 Problem = tuple[FieldPath, str]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from launcher.config.yaml_positions import FieldPath
+from launcher.config.yaml_parser import FieldPath
 
 _IN_TEXT: Final = re.compile(r"""^[ \t]*["']?kind["']?[ \t]*:[ \t]*["']?TFJob\b""", re.MULTILINE)
 """Matches a manifest inside a text, which its template's braces keep from being YAML."""

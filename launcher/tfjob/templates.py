@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from launcher.config.role_fields import Holder, rules
 from launcher.config.spec import RoleTemplate
-from launcher.config.yaml_positions import FieldPath
+from launcher.config.yaml_parser import FieldPath
 from launcher.object_names import CONTAINER
 from launcher.pod_spec.strategic_merge import MERGE_KEYS
 from worker.contract.environment import PORT

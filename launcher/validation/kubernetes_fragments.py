@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from launcher.config.role_fields import Holder, rules
 from launcher.config.spec import RoleTemplate, TensorBoard
-from launcher.config.yaml_positions import FieldPath
+from launcher.config.yaml_parser import FieldPath
 from launcher.plan.topology import Topology
 from launcher.pod_spec.pod_fields import Check
 from launcher.pod_spec.strategic_merge import MERGE_KEYS

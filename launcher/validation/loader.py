@@ -18,9 +18,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from launcher import tfjob
-from launcher.config import yaml_positions
+from launcher.config import yaml_parser
 from launcher.config.spec import API_VERSION, FORMS, TrainingCluster
-from launcher.config.yaml_positions import MAX_BYTES, MAX_DEPTH, Document, FieldPath
+from launcher.config.yaml_parser import MAX_BYTES, MAX_DEPTH, Document, FieldPath
 from launcher.errors import Problem, SpecError
 from launcher.lists_and_counts import did_you_mean, listed, nearest
 from launcher.object_names import PROGRAM
@@ -48,7 +48,7 @@ class Loaded:
     def problem(self, path: FieldPath, message: str) -> Problem:
         """Returns a problem with the place of the field, where that is known."""
         if self.document is None:
-            return Problem(self.source, 0, 0, yaml_positions.spell(path), message)
+            return Problem(self.source, 0, 0, yaml_parser.spell(path), message)
         return self.document.problem(path, message)
 
 
@@ -74,7 +74,7 @@ def load(
             f"a program: `{PROGRAM} run` trains a script; for others give the cluster.yaml that names them"
         )
         raise SpecError([Problem(source, 0, 0, "", message)])
-    documents = yaml_positions.parse(_read(path, source), source)
+    documents = yaml_parser.parse(_read(path, source), source)
     if not documents:
         raise SpecError([Problem(source, 0, 0, "", f"empty: `{PROGRAM} init` writes a file to start from")])
 
@@ -212,7 +212,7 @@ def _override(document: Document, override: str) -> None:
     if isinstance(document.value, dict) and keys[0] not in (*_TOP_LEVEL, *document.value):
         message = f"a field's name begins with spec. (or metadata.), as in --set spec.{override}"
         raise SpecError([Problem(source, 0, 0, "", message[:400])])
-    values = yaml_positions.parse(text, source)
+    values = yaml_parser.parse(text, source)
     for problem in values[0].problems if values else ():
         raise SpecError([Problem(source, 0, 0, name, problem.message)])
     value = values[0].value if values else None
@@ -224,11 +224,11 @@ def _override(document: Document, override: str) -> None:
         if isinstance(here, list):
             # More digits than the index of any list has, and than Python converts.
             if not key.isdecimal() or len(key) > 6 or int(key) >= len(here):
-                message = f"{yaml_positions.spell(path)} has no entry {key[:20]}"
+                message = f"{yaml_parser.spell(path)} has no entry {key[:20]}"
                 raise SpecError([Problem(source, 0, 0, name[:200], message)])
             step = int(key)
         elif not isinstance(here, dict):
-            message = f"{yaml_positions.spell(path) or 'the document'} is no mapping"
+            message = f"{yaml_parser.spell(path) or 'the document'} is no mapping"
             raise SpecError([Problem(source, 0, 0, name, message)])
         path = (*path, step)
         if last:

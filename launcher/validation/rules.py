@@ -21,7 +21,7 @@ from launcher.config.spec import (
     WorkerRole,
     requirements,
 )
-from launcher.config.yaml_positions import FieldPath
+from launcher.config.yaml_parser import FieldPath
 from launcher.lists_and_counts import did_you_mean, listed
 from launcher.plan import buckets, gang_scheduling, jobset, pod_template, roles, storage, topology
 from launcher.plan.roles import ResolvedRole

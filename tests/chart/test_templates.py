@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from launcher import plan_of_file
 from launcher.backends.kubernetes.preflight import needed_rights, requirements
 from launcher.backends.kubernetes.preflight.versions import OLDEST
-from launcher.config import yaml_positions
+from launcher.config import yaml_parser
 from launcher.json_in_yaml import quoted
 from launcher.plan.program_files import ProgramFiles
 from launcher.validation import loader, source
@@ -73,7 +73,7 @@ def test_objects(helm: Helm, values: Path) -> None:
 def test_the_launcher_gets_the_file(helm: Helm, cluster: Path, tmp_path: Path) -> None:
     """The values equal the file as the launcher itself reads it; so does the program."""
     objects = helm.template("-f", cluster, *sources(cluster))
-    (read,) = yaml_positions.parse(cluster.read_text(), str(cluster))
+    (read,) = yaml_parser.parse(cluster.read_text(), str(cluster))
     assert document(objects) == read.value
     (there,), (here,) = loader.load(str(cluster)), loader.load(str(unpack(objects, tmp_path)))
     assert here.cluster == there.cluster
@@ -167,7 +167,7 @@ def test_any_value(
     (directory / "values.yaml").write_text(quoted(values))
     objects = helm.template("-f", directory / "values.yaml")
     config = one(objects, "ConfigMap")
-    (read,) = yaml_positions.parse(config["data"]["cluster.json"], "cluster.json")
+    (read,) = yaml_parser.parse(config["data"]["cluster.json"], "cluster.json")
     # Helm keeps a mapping's null where the chart has no default for the key.
     assert read.value == {key: values[key] for key in ("apiVersion", "kind", "metadata", "spec")}
     assert content(config, "f0").decode() == values["program"]["files"]["line.py"]
@@ -217,7 +217,7 @@ def test_what_helm_reads_otherwise(helm: Helm, tmp_path: Path) -> None:
     parameters = [got["spec"]["program"]["parameters"][f"p{index}"] for index in range(len(texts))]
     assert dict(zip(texts, parameters, strict=True)) == SAME | {text: to for text, (to, _) in OTHER.items()}
     for text, value in (SAME | {text: parsed for text, (_, parsed) in OTHER.items()}).items():
-        (read,) = yaml_positions.parse(f"[{text}]", "text")
+        (read,) = yaml_parser.parse(f"[{text}]", "text")
         assert read.value == [value]
 
 

@@ -110,8 +110,11 @@ def check(capsys: pytest.CaptureFixture[str], command: tuple[str, ...]) -> tuple
 
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
-def test_the_same_to_everything(capsys: pytest.CaptureFixture[str], cluster: Any, body: bytes) -> None:
-    for status in (200, 201, 404, 422):
+@pytest.mark.parametrize("statuses", [(200, 422), pytest.param((201, 404), marks=pytest.mark.thorough)])
+def test_the_same_to_everything(
+    capsys: pytest.CaptureFixture[str], cluster: Any, statuses: tuple[int, ...], body: bytes
+) -> None:
+    for status in statuses:
         cluster.respond = answering(body, status)
         for command in COMMANDS:
             check(capsys, command)

@@ -16,7 +16,7 @@ import yaml
 
 from launcher import plan_of_file
 from launcher.cli import parser
-from launcher.config import yaml_positions
+from launcher.config import yaml_parser
 from launcher.errors import SpecError
 from launcher.validation import loader
 from tests.paths import ROOT
@@ -75,8 +75,8 @@ def test_a_file_that_nests_too_deeply(text: str, tmp_path: Path, capsys: pytest.
     path = tmp_path / "deep.yaml"
     path.write_text(text)
     assert f"{path}:" in refused(capsys, "validate", str(path))
-    assert yaml_positions.too_deep(text) is not None
-    assert yaml_positions.too_deep(text.encode()) == yaml_positions.too_deep(text)
+    assert yaml_parser.too_deep(text) is not None
+    assert yaml_parser.too_deep(text.encode()) == yaml_parser.too_deep(text)
 
 
 @pytest.mark.parametrize("text", [*DEEP.values()][:3], ids=[*DEEP][:3])
@@ -99,16 +99,16 @@ def test_the_process_lives_on() -> None:
 
 
 def test_what_nests_as_deep_as_allowed_is_read() -> None:
-    text = "[" * yaml_positions.MAX_DEPTH + "]" * yaml_positions.MAX_DEPTH
+    text = "[" * yaml_parser.MAX_DEPTH + "]" * yaml_parser.MAX_DEPTH
     padded = text + "\n# " + "x" * 5_000
-    assert yaml_positions.too_deep(padded) is None
-    (document,) = yaml_positions.parse(padded, "deep")
+    assert yaml_parser.too_deep(padded) is None
+    (document,) = yaml_parser.parse(padded, "deep")
     assert document.value is not None
 
 
 def test_what_is_no_yaml_is_not_too_deep() -> None:
-    assert yaml_positions.too_deep("a: [}" * 1_000) is None
-    assert yaml_positions.too_deep(bytes(range(128, 256)) * 100) is None
+    assert yaml_parser.too_deep("a: [}" * 1_000) is None
+    assert yaml_parser.too_deep(bytes(range(128, 256)) * 100) is None
 
 
 @pytest.mark.parametrize("depth", [100, 250, 900, 5_000])

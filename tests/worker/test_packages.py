@@ -126,6 +126,8 @@ def test_tensorflow_and_what_it_stands_on_stay_as_they_are(folder: Path) -> None
     assert f"the file asks for keras==2.0; the image has keras=={version('keras')}" in output
 
 
+@pytest.mark.thorough
+@pytest.mark.nightly
 def test_hashes_must_match(folder: Path) -> None:
     wheels = folder / "wheels"
     right = f"--hash={digest(wheels / 'spare-1.0-py3-none-any.whl')}"

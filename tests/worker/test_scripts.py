@@ -207,7 +207,8 @@ def test_nothing_to_run(make_cluster: MakeCluster, arguments: tuple[str, ...], m
     assert failed.fields["traceback"] == ""
 
 
-@pytest.mark.parametrize("failing", [False, pytest.param(True, marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("failing", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_every_task_of_a_collective_run_has_the_script(make_cluster: MakeCluster, failing: bool) -> None:
     cluster = make_cluster(
         strategy="MultiWorkerMirrored", replicas={"worker": 2}, entrypoint=None, model_dir=None

@@ -126,6 +126,8 @@ os._exit(0)
 """
 
 
+@pytest.mark.thorough
+@pytest.mark.nightly
 def test_each_partitioner_splits_variables_as_tensorflows_own_does() -> None:
     """A table of 64 rows of 16 bytes, over 2 parameter servers; and 64 strings."""
     asked: list[dict[str, Any]] = [

@@ -13,7 +13,8 @@ from typing import Any
 import tensorflow as tf
 
 from worker.data_adapters import arrays, numbered, python_batches
-from worker.data_adapters.arrays import ClassWeights, Triple
+from worker.data_adapters.arrays import Triple
+from worker.data_adapters.class_weights import ClassWeights
 from worker.data_adapters.orders import Order
 from worker.failures import program_error
 from worker.tf_compat import seeds

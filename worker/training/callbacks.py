@@ -11,6 +11,7 @@ from worker.checkpoints.model_directory import ModelDirectory
 from worker.context import Loop
 from worker.contract.records import Evaluation
 from worker.failures import program_error
+from worker.program import LoadedProgram
 from worker.progress import curves
 from worker.reporting import as_floats
 from worker.tf_compat import keras_3, keras_models
@@ -36,7 +37,7 @@ def of_program(loop: Loop, model: Any) -> list[Any]:
         if keras_models.is_keras_3(callback) and not loop.writes and not own_folder:
             keras_3.save_elsewhere(callback)
         if uses_coordinator(loop.strategy):
-            check_hooks(callback, loop.program.entrypoint)
+            check_hooks(callback, loop.program)
         called.append(callback)
     return called
 
@@ -58,17 +59,19 @@ def saves_by_step(callback: Any) -> bool:
     return type(callback) is kind and callback.save_freq != "epoch"
 
 
-def check_hooks(callback: Any, entrypoint: str) -> None:
-    """Raises Failure for a callback of the program that does not work under ParameterServer."""
+def check_hooks(callback: Any, program: LoadedProgram) -> None:
+    """Raises Failure for a callback of a program or a script that does not work under ParameterServer."""
     by_batch = keras_models.has_batch_hooks(callback, evaluation=True) and not saves_by_step(callback)
     # Keras' other callbacks work with RemoteValues.
     saves = isinstance(callback, tf.keras.callbacks.ModelCheckpoint)
     if by_batch and (saves or not keras_models.takes_tensors(callback)):
+        is_script, kind = program.is_of_one_process, type(callback).__name__
+        given = f"fit() was given a {kind}" if is_script else f"callbacks() has a {kind}"
+        shorter = "steps_per_epoch" if is_script else "spec.program.parameters.stepsPerEpoch"
         raise program_error(
-            f"{entrypoint}: callbacks() has a {type(callback).__name__} with hooks for every batch, which "
-            "ParameterServer cannot call: batches are scheduled ahead and run on the workers; use its hooks "
-            "for every epoch (on_epoch_end, or save_freq='epoch' and shorter epochs by "
-            "spec.program.parameters.stepsPerEpoch), or another spec.strategy"
+            f"{program.entrypoint}: {given} with hooks for every batch, which ParameterServer cannot call: "
+            "batches are scheduled ahead and run on the workers; use its hooks for every epoch "
+            f"(on_epoch_end, or save_freq='epoch' and shorter epochs by {shorter}), or another spec.strategy"
         )
 
 

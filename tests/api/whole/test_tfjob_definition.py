@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from launcher.config import yaml_positions
+from launcher.config import yaml_parser
 from launcher.tfjob import conversion, fields
 from tests.api.conftest import Api, installed, restricted_namespace
 from tests.paths import ROOT, SPECS
@@ -48,7 +48,7 @@ def tfjob(**spec: Any) -> Object:
 
 @pytest.mark.parametrize("path", TFJOBS, ids=lambda path: path.stem)
 def test_every_tfjob_is_stored_whole(api: Api, space: str, path: Path) -> None:
-    (document,) = yaml_positions.parse(path.read_text(), str(path))
+    (document,) = yaml_parser.parse(path.read_text(), str(path))
     stored = made(api, space, document.value, dryRun="All")
     assert stored["spec"] == {"runPolicy": {}, **document.value["spec"]}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from launcher.config import yaml_positions
+from launcher.config import yaml_parser
 from launcher.config.spec import RoleTemplate, TrainingCluster
 from launcher.errors import SpecError
 from launcher.object_names import NODE_LABEL, ROLE_LABEL
@@ -29,7 +29,7 @@ def cluster(**spec: Any) -> TrainingCluster:
         "metadata": {"name": "run", **spec.pop("metadata", {})},
         "spec": {"strategy": "Mirrored", "program": {"entrypoint": "a:B"}, **spec},
     }
-    training_cluster, problems = loader._validate(yaml_positions.parse(json.dumps(document), "test")[0])
+    training_cluster, problems = loader._validate(yaml_parser.parse(json.dumps(document), "test")[0])
     if problems or training_cluster is None:
         raise SpecError(problems)
     return training_cluster

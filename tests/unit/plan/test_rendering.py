@@ -290,9 +290,9 @@ def is_refused(text: str) -> bool:
 
 
 def loading_from(text: str) -> list[TrainingCluster]:
-    from launcher.config import yaml_positions
+    from launcher.config import yaml_parser
 
-    documents = yaml_positions.parse(text, "property")
+    documents = yaml_parser.parse(text, "property")
     clusters = []
     for document in documents:
         cluster, problems = loader._validate(document)

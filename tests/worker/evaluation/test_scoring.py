@@ -20,10 +20,7 @@ SCORES = {"squares": sum(x * x for x in range(21)) / 21, "double": 20.0}
 
 @pytest.mark.by_day(
     "ParameterServer-judged:Shuffled-3-dict",
-    runtime=(
-        "MultiWorkerMirrored-judged:Shuffled-3-dict",
-        "MultiWorkerMirrored-judged:Judged-2-dict",
-    ),
+    runtime=("MultiWorkerMirrored-judged:Shuffled-3-dict",),
 )
 @pytest.mark.parametrize(
     ("strategy", "entrypoint", "keras", "returns"),

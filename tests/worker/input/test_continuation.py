@@ -131,7 +131,7 @@ def batches(dataset: Any, count: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", PIPELINES)
-@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("known", [True, pytest.param(False, marks=pytest.mark.thorough)])
 def test_the_order_is_that_of_one_attempt(name: str, known: bool) -> None:
     if not known and int(PIPELINES[name]().cardinality()) == tf.data.INFINITE_CARDINALITY:
         return

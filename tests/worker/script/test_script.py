@@ -226,6 +226,17 @@ def test_a_script_that_would_train_alone_is_told(started: Any, name: str, messag
     assert first.until(Event.FAILED).fields["message"].startswith(message)
 
 
+@pytest.mark.thorough
+def test_hooks_for_every_batch_are_refused_by_the_script_s_line_where_workers_take_the_steps(
+    started: Any,
+) -> None:
+    _, first = started("batch_hooks", **SERVED)
+    assert first.ended() == ExitCode.PROGRAM_ERROR
+    message = first.until(Event.FAILED).fields["message"]
+    assert message.startswith("batch_hooks.py:14: fit() was given a Noted with hooks for every batch")
+    assert "shorter epochs by steps_per_epoch" in message
+
+
 def test_a_script_that_takes_another_way_is_refused(started: Any, tmp_path: Path) -> None:
     record = {
         "call": {"where": "own_loop.py:1", "variables": "", "epochs": 9, "steps": None, "batch_size": 32}

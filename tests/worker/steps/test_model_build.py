@@ -34,6 +34,7 @@ print(json.dumps([said, len(model.trainable_variables)]))
 """
 
 
+@pytest.mark.by_day("2", runtime=())
 @pytest.mark.parametrize("keras", [2, 3])
 def test_parts_of_a_model_without_call_that_have_no_variables_are_told(keras: int) -> None:
     message, variables = computed(UNBUILT, keras=keras)

@@ -142,7 +142,8 @@ def test_a_killed_ps_ends_the_chief_and_a_new_one_goes_on(make_cluster: MakeClus
     assert model_files.iterations(cluster.model_dir, EPOCHS) >= EPOCHS * 200
 
 
-@pytest.mark.parametrize("lost", [True, pytest.param(False, marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("lost", [True, pytest.param(False, marks=pytest.mark.nightly)])
 def test_what_a_killed_ps_breaks_off_is_no_error_of_the_program(
     make_cluster: MakeCluster, tmp_path: Path, lost: bool
 ) -> None:

@@ -335,6 +335,7 @@ print(lines(41, tf.constant(["a", "b"]), outputs), end="")
 """
 
 
+@pytest.mark.thorough
 def test_every_kind_of_output_can_be_read_by_any_reader_of_json() -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", FORMS]

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import yaml
 
-from launcher.config.yaml_positions import MAX_DEPTH, too_deep
+from launcher.config.yaml_parser import MAX_DEPTH, too_deep
 from launcher.errors import BackendError
 from launcher.object_names import is_dns_1123
 from launcher.redaction import keep_secret
