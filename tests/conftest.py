@@ -18,10 +18,18 @@ _TOGETHER = re.compile(
 """Matches tests that share what takes long to make: those of tests/worker/matrix/test_shapes.py with the same
 strategy, and those of a file.
 """
-_WITH_API_SERVER = "tests/api/"
-_HALF_OF_THEM = ("tests/api/plan/", "tests/api/whole/", "tests/chart/")
-"""A control plane takes 20 s of a core to start, and a tenth of a core afterwards. So there are two,
-each with tests that take half of the time of all.
+_WITH_API_SERVER = {
+    "tests/api/plan/": "first",
+    "tests/api/whole/": "first",
+    "tests/chart/": "first",
+    "tests/api/controller/": "second",
+    "tests/api/observe/": "second",
+    "tests/api/run_end/": "second",
+    "tests/api/state/": "second",
+    "tests/api/": "third",
+}
+"""The API server that the tests of a folder share. A control plane takes 10 s of a core to start, and more
+while it runs, so not each process of pytest's has one. The tests of each take about as long.
 """
 
 # A shell gives what it starts in the background a SIGINT that is ignored, and so do the tests to theirs.
@@ -69,10 +77,9 @@ class _Together(LoadScopeScheduling):  # type: ignore[misc]
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith(_HALF_OF_THEM):
-            return "one API server"
-        if nodeid.startswith(_WITH_API_SERVER):
-            return "another API server"
+        for folder, server in _WITH_API_SERVER.items():
+            if nodeid.startswith(folder):
+                return f"{server} API server"
         match = _TOGETHER.search(nodeid)
         return match[1] or match[2] if match else nodeid
 

@@ -118,8 +118,10 @@ def test_a_tunnel_to_its_pod(api: Api, backend: KubernetesBackend, kubelet: Kube
         unusual = KubernetesBackend(f"{api.kubeconfig}{os.pathsep}{tmp_path / 'more'}")
         with unusual.tensorboard(RUN, namespace) as tunnel:
             assert fetch(tunnel.url) == LONG
-        events = {event.about for event in backend.events(RUN, namespace, follow=False)}
-        assert {f"Deployment {RUN}-tensorboard"} <= events
+        about = f"Deployment {RUN}-tensorboard"  # its controller reports in its own time
+        assert wait_for(
+            lambda: about in {event.about for event in backend.events(RUN, namespace, follow=False)}
+        )
 
 
 def _answers(url: str) -> bool:

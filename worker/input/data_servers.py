@@ -23,6 +23,7 @@ from worker.contract.run_config import DataService
 from worker.contract.task_names import DISPATCHER, pod_name
 from worker.failures import Failure, lost_chief, program_error
 from worker.imports import import_tensorflow
+from worker.input import until_exit
 from worker.peers import probes
 from worker.peers.chief_watch import ChiefWatch
 from worker.process.watch import Watch, stalled
@@ -44,10 +45,6 @@ _LOST_SECONDS = 20.0
 _LOOK_SECONDS = 0.5
 _UNUSED_JOB_MS = 60_000
 """A job that nobody has read for this time is deleted: that of a training task that was started anew."""
-_kept: list[Any] = []
-"""Servers that end with the process. TensorFlow stops one that is let go, and waits for a minute and more
-where readers are left and the dispatcher is gone.
-"""
 
 
 def serve(task: Task, reporter: Reporter, watch: Watch) -> int:
@@ -61,6 +58,7 @@ def serve(task: Task, reporter: Reporter, watch: Watch) -> int:
         if task.role == DISPATCHER
         else _worker(task, service, reporter, watch)
     )
+    until_exit.keep(server)
     reporter.emit(Ready())
     if task.role == DISPATCHER and service.sharding in ("DYNAMIC", "OFF"):
         threading.Thread(target=_end_passes, args=(service,), name="end-passes", daemon=True).start()
@@ -71,7 +69,6 @@ def serve(task: Task, reporter: Reporter, watch: Watch) -> int:
         _outlive(service, watch)
         shutil.rmtree(_journal(task), ignore_errors=True)
     reporter.emit(Done())
-    _kept.append(server)
     return ExitCode.DONE
 
 

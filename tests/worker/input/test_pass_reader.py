@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from worker.input import until_exit
 from worker.input.data_service_reader import registered
 from worker.input.pass_reader import PassProgress, PassReader
 from worker.tf_compat.dataset_parts import divided
@@ -71,17 +71,14 @@ PIPELINES: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
+def address() -> str:
     """Runs a dispatcher and three data workers."""
     dispatcher = service.DispatchServer(service.DispatcherConfig(port=0))
     address = dispatcher.target.partition("://")[2]
     config = service.WorkerConfig(dispatcher_address=address, heartbeat_interval_ms=200)
     servers = [service.WorkerServer(config) for _ in range(3)]
-    yield dispatcher.target
-    # To stop one takes minutes now and then, until a request of an iterator that is gone has ended. So they
-    # end with the process.
-    for server in (*servers, dispatcher):
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
+    until_exit.keep(dispatcher, *servers)
+    return str(dispatcher.target)
 
 
 def joined(dataset: Any) -> Any:
