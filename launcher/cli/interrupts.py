@@ -20,7 +20,7 @@ class Interrupts:
 
     @property
     def exit_code(self) -> int:
-        """Returns the exit code of a command that the last one has ended."""
+        """Returns the exit code of a command that the last signal ends."""
         return INTERRUPTED if self._last is signal.SIGINT else 128 + self._last
 
     def __enter__(self) -> Interrupts:

@@ -70,16 +70,14 @@ def continued(loop: Loop, dataset: Any, steps: int, position: Position) -> Any:
     if policy in (None, "DATA"):
         unread = unread_iterations.of_fit(loop.program, loop.parameters, dataset)
         source, earlier = _with_next_order(dataset, loop.strategy)
-        if not (done or unread or earlier):
+        if source is dataset and not (done or unread):
             return dataset
         data_cycle = cycle(loop, dataset, steps, done)
-        if data_cycle is None and loop.writes:
+        if data_cycle is None and done and loop.writes:
             loop.hooks.reporter.notice(
                 f"{_endless(loop)}, so all {done} batches that are done are read again, and left out; "
                 f"{_ADVICE}"
             )
-        if source is not dataset and graphs.repeated(dataset):
-            data_cycle = None
         return from_batch(
             source,
             done,
@@ -145,15 +143,13 @@ def of_worker(loop: Loop, dataset: Any, steps: int, position: Position) -> Any:
     if not (done or unread or earlier) or graphs.has_random_order(dataset):
         return dataset.repeat()
     data_cycle = cycle(loop, dataset, steps * replicas, done)
-    if data_cycle is not None:
+    if data_cycle is not None or not done:
 
         def later(variant: Any) -> Any:
-            # Of what .repeat() precedes, `variant` does not have the part that is repeated.
-            passes = None if graphs.repeated(dataset) else data_cycle
             return from_batch(
                 variant,
                 done,
-                passes,
+                data_cycle,
                 seconds=_MOST_SECONDS,
                 unread=unread,
                 made_of=dataset,
@@ -241,14 +237,17 @@ def from_batch(
     """
     # The last part tells TensorFlow that there is no end; what has none itself never reaches it.
     endless = dataset.repeat()
+    made_of = dataset if made_of is None else made_of
+    if dataset is not made_of and graphs.repeated(made_of):
+        data_cycle = None  # of what .repeat() precedes, a variant does not have the part that is repeated
     if data_cycle is None:
         later = left(endless, done, alive, seconds).concatenate(endless)
         return unread_iterations.begun(dataset, earlier).concatenate(later) if earlier else later
     over, rest = divmod(done, data_cycle.batches)
     repeated = graphs.repeated(dataset)
     source = repeated[0] if repeated else dataset
-    found_in = transformations(source if made_of is None else made_of)
-    begun = _passes_over(source, earlier + over * data_cycle.passes, alive, found_in)
+    kinds = transformations(source if dataset is made_of else made_of)
+    begun = _passes_over(source, earlier + over * data_cycle.passes, alive, kinds)
     if repeated:
         begun = begun.flat_map(lambda *_: dataset.take(0))
     if unread is not None:

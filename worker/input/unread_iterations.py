@@ -31,10 +31,13 @@ class Unread:
         """Returns how many there are before the pass with this number, from 0."""
         return self.before_first + passes * self.after_each
 
+    def all(self, epochs: int) -> int:
+        """Returns how many iterations so many epochs begin, those that they read with them."""
+        return epochs + self.before(epochs)
+
     def later(self, dataset: Any, passes: int, *, to_the_end: bool) -> Any:
         """Returns what follows the pass with this number, with what is begun between the passes, and without
-        an end. With `to_the_end` nothing is begun after the last epoch: a script may give `dataset` to
-        another `fit`.
+        an end. With `to_the_end` nothing is begun after the last epoch.
         """
         # .repeat(n) begins one more: here one of the empty dataset.
         each = begun(dataset, self.after_each).concatenate(dataset)
@@ -52,13 +55,20 @@ def of_fit(program: LoadedProgram, parameters: TrainingParameters, dataset: Any)
         return None
     if program.has("loss") or program.has("train_step") or not graphs.shuffles(dataset):
         return None
-    size, given = int(dataset.cardinality()), parameters.steps_per_epoch
-    if size == tf.data.INFINITE_CARDINALITY or given not in (None, size):
-        return None
     epochs = parameters.epochs - parameters.initial_epoch
-    if not program.is_keras_3:
+    return of_epochs(dataset, parameters.steps_per_epoch, epochs, keras_3=program.is_keras_3)
+
+
+def of_epochs(dataset: Any, steps: int | None, epochs: int, *, keras_3: bool) -> Unread | None:
+    """Returns those of so many epochs of a `fit` with this steps_per_epoch. None where an epoch is no
+    iteration.
+    """
+    size = int(dataset.cardinality())
+    if size == tf.data.INFINITE_CARDINALITY or steps not in (None, size):
+        return None
+    if not keras_3:
         return Unread(1, 0, epochs)
-    return Unread(0, int(size >= 0), epochs) if given is None else None
+    return Unread(0, int(size >= 0), epochs) if steps is None else None
 
 
 def begun(dataset: Any, count: int) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from worker.input import unread_iterations
 from worker.tf_compat import graphs
 
 
@@ -72,24 +73,16 @@ def _of(dataset: Any) -> _Orders | None:
 
 def by_fit(dataset: Any, steps: int | None, epochs: int, *, keras_3: bool) -> int:
     """Returns how many orders of `dataset` so many epochs of Keras' fit use up in one process, where `steps`
-    are its steps_per_epoch.
-
-    Keras 2 begins an iteration before the first epoch, Keras 3 one after each epoch of data of known size.
-    With `steps` an epoch goes on where the one before ended. Source: tf_keras 2.21 data_adapter.DataHandler,
-    keras 3.15 epoch_iterator.EpochIterator.
+    are its steps_per_epoch. With them an epoch goes on where the one before ended.
     """
-    size = int(dataset.cardinality())
+    if (unread := unread_iterations.of_epochs(dataset, steps, epochs, keras_3=keras_3)) is not None:
+        return unread.all(epochs)
+    taken, size = epochs * (steps or 0), int(dataset.cardinality())
     if (repeated := graphs.repeated(dataset)) is not None:
         source, packed = repeated
         elements = int(source.cardinality())
-        return 1 + ((steps or 0) * epochs * packed - 1) // elements if elements > 0 else 1
-    if keras_3 and steps is not None:
-        return 1 + (epochs * steps // size if size > 0 else 0)
-    if steps not in (None, size):
-        return 1
-    if keras_3:
-        return epochs * (2 if size >= 0 else 1)
-    return 1 + epochs
+        return 1 + (taken * packed - 1) // elements if elements > 0 else 1
+    return 1 + (taken // size if keras_3 and size > 0 else 0)
 
 
 def by_scoring(dataset: Any, steps: int | None, *, keras_3: bool) -> int:

@@ -11,6 +11,8 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
+from tests.worker.input.test_continuation import loop_of
+from worker.checkpoints.position import Position
 from worker.failures import Failure
 from worker.input import continuation, used_orders
 
@@ -88,6 +90,19 @@ def test_a_dataset_that_a_call_has_read_goes_on_with_the_order_that_is_due(kind:
     later = continuation.due(dataset, strategy)
     assert order(later) == orders[3]
     assert np.shape(orders) == (6, EXAMPLES)
+
+
+def test_data_without_a_known_pass_begin_with_the_order_that_is_due_and_without_a_notice() -> None:
+    def endless() -> Any:
+        return made("of known size").repeat().map(lambda *pair: pair)
+
+    orders = [order(each) for each in [made("of known size")] for _ in range(4)]
+    for goes_on in (continuation.continued, continuation.of_worker):
+        loop = loop_of(endless, BATCHES)
+        dataset = loop.program.train_dataset(BATCH)
+        used_orders.add(dataset, 2)
+        assert order(goes_on(loop, dataset, BATCHES, Position(0, 0))) == orders[2]
+        assert loop.hooks.reporter.notices == []
 
 
 def test_what_cannot_be_copied_is_read_as_it_is_and_refused_where_tasks_share_batches(
