@@ -31,6 +31,7 @@ from worker.contract.version import VERSION
 from worker.failures import Failure, classify, program_error
 from worker.imports import import_tensorflow
 from worker.parameter_server import server
+from worker.process.processors import thread_variables
 from worker.process.sigterm import leave_on_signal
 from worker.process.watch import Watch, stalled
 from worker.reporting import Reporter
@@ -70,6 +71,9 @@ def main(arguments: Sequence[str]) -> int:
     os.environ.update(variables)
     environment.update(variables)
     prepare_environment(task.config.keras, task.script)
+    threads = thread_variables(task.config.cpu_requests.get(task.role), os.environ)
+    os.environ.update(threads)
+    environment.update(threads)
     # The role decides, as TFConfigClusterResolver().task_type does, but before TensorFlow is imported.
     seconds = max(task.config.stall_seconds, task.config.starting_deadline_seconds)
     first = stalled("starting", seconds)

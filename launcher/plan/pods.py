@@ -197,6 +197,7 @@ def run_config(topology: Topology, run_id: str, source: ProgramFiles | None = No
         ps_memory=next((role.memory for role in topology.roles if role.name == "ps"), 0),
         checkpoints=spec.checkpoints.model_dump(exclude_none=True),
         tracking=spec.tracking.model_dump(exclude_none=True) if spec.tracking else {},
+        cpu_requests={role.name: role.cpu_request for role in topology.roles if role.cpu_request},
     )
 
 

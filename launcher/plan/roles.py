@@ -206,6 +206,13 @@ class ResolvedRole:
         return int(quantity(str(self._limits.get("memory") or "0")))
 
     @property
+    def cpu_request(self) -> float:
+        """The processors that the program's container requests; 0 where it requests none."""
+        requests = (self._container.get("resources") or {}).get("requests") or {}
+        # Kubernetes requests the limit where only that is given.
+        return float(quantity(str(requests.get("cpu") or self._limits.get("cpu") or "0")))
+
+    @property
     def _limits(self) -> Object:
         return (self._container.get("resources") or {}).get("limits") or {}
 

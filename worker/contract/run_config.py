@@ -98,6 +98,7 @@ _LEFT_OUT: Final = (
     "source",
     "verification",
     "tracking",
+    "cpu_requests",
 )
 _FOR_CHECKPOINTS: Final = ("evaluator_memory", "ps_memory", "checkpoints")
 
@@ -138,6 +139,7 @@ class RunConfig:
     pip's. `source` is None where a task has the program's source already. `evaluator_memory` and `ps_memory`
     are the limits of the evaluator and of each ps in bytes, 0 where it has none. `checkpoints` is the spec's,
     as `evaluation` is. `verification` is set in a run of the command `verify` only. `tracking` is the spec's.
+    `cpu_requests` has the processors that the pods of a role request, where they request some.
     """
 
     run: str
@@ -173,6 +175,7 @@ class RunConfig:
     checkpoints: Mapping[str, Any] = field(default_factory=dict)
     verification: Verification | None = None
     tracking: Mapping[str, Any] = field(default_factory=dict)
+    cpu_requests: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def trained(self) -> str | None:

@@ -14,7 +14,7 @@ from worker.checkpoints.writer import Writer
 from worker.copies.memory import MemoryCopies
 from worker.copies.neighbours import Neighbours
 from worker.failures import Failure, classify, is_lost_peer
-from worker.process import memory
+from worker.process.processors import processors
 
 _MEASURED = 5
 
@@ -93,7 +93,7 @@ class Keeper:
             if self._neighbours is not None:
                 self._neighbours.put(self._copies, position)
             seconds = time.monotonic() - started
-            processor_seconds = (time.thread_time() - used) / memory.processors()
+            processor_seconds = (time.thread_time() - used) / processors()
             if self._has_written:  # the first one traces functions
                 self._writes.append(seconds)
                 self._costs.append(pause + (processor_seconds if beside else seconds))

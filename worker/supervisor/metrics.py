@@ -28,7 +28,7 @@ from worker.contract.records import (
     Restarted,
     content_of,
 )
-from worker.process import memory
+from worker.process import memory, processors
 
 _PREFIX = "tf_launcher_"
 _LOST_TASK, _STOPPED = "lost task", "stopped with the others"
@@ -156,7 +156,7 @@ class Metrics:
         elif process is not None:
             yield _one("memory_bytes", "Memory that the training process uses", memory.of_process(process))
         about = "Seconds for which the limit on CPU has held the container up"
-        yield _total("cpu_throttled_seconds", about, memory.throttled())
+        yield _total("cpu_throttled_seconds", about, processors.throttled())
 
     def _latest(self, kind: type[_C]) -> _C | None:
         content: _C | None = self._contents.get(kind)

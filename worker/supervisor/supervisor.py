@@ -29,7 +29,7 @@ from worker.contract.environment import Env
 from worker.contract.records import Content, Notice, emit
 from worker.parameter_server.worker_monitor import WorkerMonitor
 from worker.peers import probes
-from worker.process import memory
+from worker.process import processors
 from worker.process.lease import Holder, Lease
 from worker.process.watch import Silence
 from worker.supervisor import endpoint, gpu_use
@@ -205,7 +205,8 @@ class _Supervisor:
                 continue
             if "spent" in document:
                 self._metrics.spend(document["spent"])
-                if (spent := self._windows.spend(document["spent"], memory.throttled() or 0.0)) is not None:
+                spent = self._windows.spend(document["spent"], processors.throttled() or 0.0)
+                if spent is not None:
                     self._emit(spent)
             elif "lease" in document:
                 self._keep(Lease.from_json(document["lease"]))

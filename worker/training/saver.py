@@ -31,6 +31,7 @@ from worker.copies.keeper import Keeper
 from worker.failures import Failure, Left, classify, is_lost_peer
 from worker.parameters import CheckpointPlan
 from worker.process import memory
+from worker.process.processors import processors
 from worker.process.watch import Silence, Watch
 from worker.reporting import Reporter
 from worker.task import Task
@@ -317,7 +318,7 @@ class Saver:
             if not directory.files.settle(lambda: not go_on()):
                 raise Abandoned(str(position))
             self._write_seconds = time.monotonic() - started
-            beside = (time.thread_time() - used) / memory.processors()
+            beside = (time.thread_time() - used) / processors()
             self._cost = pause + (beside if is_beside else self._write_seconds)
             self._succeeded(position, taken_at)
 

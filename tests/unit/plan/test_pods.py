@@ -242,6 +242,27 @@ def test_devices_of_a_pod_template_are_gpus(template: Object, asked: str) -> Non
     assert (SHM in pod(chief={"podTemplate": template})["volumes"]) is bool(asked)
 
 
+@pytest.mark.parametrize(
+    ("role", "request_"),
+    [
+        ({"resources": {"cpu": "1500m"}}, {"chief": 1.5}),
+        ({"resources": {"limits": {"cpu": 2}}}, {"chief": 2.0}),
+        ({"resources": {"requests": {"cpu": 1}, "limits": {"cpu": 2}}}, {"chief": 1.0}),
+        (
+            {
+                "podTemplate": {
+                    "spec": {"containers": [{"name": "tensorflow", "resources": {"requests": {"cpu": "3"}}}]}
+                }
+            },
+            {"chief": 3.0},
+        ),
+        ({"resources": {"memory": "2Gi"}}, {}),
+    ],
+)
+def test_tasks_know_what_their_pod_requests_of_cpu(role: Object, request_: dict[str, float]) -> None:
+    assert pods.run_config(topology.build(cluster(chief=role)), "id").cpu_requests == request_
+
+
 @pytest.mark.parametrize("by_pod_template", [False, True])
 def test_shared_memory_of_the_users_own(by_pod_template: bool) -> None:
     volumes = [{"name": "mine", "emptyDir": {"medium": "Memory", "sizeLimit": "16Gi"}}]
