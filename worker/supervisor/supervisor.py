@@ -32,7 +32,7 @@ from worker.peers import probes
 from worker.process import processors
 from worker.process.lease import Holder, Lease
 from worker.process.watch import Silence
-from worker.supervisor import endpoint, gpu_use
+from worker.supervisor import endpoint, gpu_use, memory_growth
 from worker.supervisor.metrics import Metrics
 from worker.supervisor.orders import Orders
 from worker.supervisor.orphans import adopt_orphans, end_children
@@ -129,6 +129,7 @@ class _Supervisor:
         self._starter.start({})
         self._orders.listen()
         gpu_use.follow(self._emit)
+        memory_growth.follow(lambda sentence: self._emit(Notice(sentence)))
         endpoint.serve(os.environ.get(Env.METRICS), self._metrics, self._emit)
         if self._tracker is not None:
             self._tracker.follow(self._emit)
