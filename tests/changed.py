@@ -30,7 +30,7 @@ _STARTS: Final = {
     "tests.local.test_": "worker",
 }
 """What a module whose name begins so loads, or has as a process, and does not import."""
-_STARTED: Final = re.compile(r'"-m", "((?:launcher|worker)[a-z_.]*)"')
+_STARTED: Final = re.compile(r'"-m", "((?:launcher|worker|tests)[a-z_.]*)"')
 _EVERYTHING: Final = ("requirements/", "pyproject.toml", "tests/conftest.py")
 """What no import and no name shows to be in use everywhere."""
 _ROOMS: Final = ("tests", "unit", "local", "api", "worker")
@@ -65,6 +65,9 @@ def reached(changed: Iterable[str], texts: Mapping[str, str], imports: Imports) 
             new |= {name for name, other in paths.items() if other.startswith(path[: -len("conftest.py")])}
         elif _module(path) in imports:
             new.add(_module(path))
+            if not _is_test(path) and not users.get(_module(path)):
+                # A program that tests start, or load, by its path.
+                new |= {_module(other) for other in _naming(path, texts)}
         elif first in _PACKAGES and first != "tests":
             new.add(first)  # a template, or a module that is gone
         else:

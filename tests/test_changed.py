@@ -15,6 +15,10 @@ KERAS_3 = "tests/worker/whole/test_keras_3.py"
 PARAMETER_SERVER = "tests/worker/whole/test_parameter_server.py"
 API_SERVER = "tests/api/deploy/test_submission.py"
 RENEWED = "tests/worker/matrix/test_shapes.py"
+CLUSTER = ("tests/kind/", "tests/images/", "tests/peers/")
+"""Never chosen."""
+TOOLS = ("tests/worker/tensorflow_",)
+"""For people: tensorflow_versions.py, whose whole name would be found here."""
 
 
 @functools.cache
@@ -54,6 +58,12 @@ def test_every_module_of_the_product_is_reached_by_some_test() -> None:
     assert not [
         path for path in repository()[0] if path.startswith(("launcher/", "worker/")) and not reached(path)
     ]
+
+
+def test_every_program_is_reached_by_some_test() -> None:
+    folders = ("examples/", "docs/", "charts/", "benchmarks/programs/", "tests/")
+    unreached = [path for path in repository()[0] if path.startswith(folders) and not reached(path)]
+    assert not [path for path in unreached if not path.startswith((*CLUSTER, *TOOLS))]
 
 
 def test_what_differs_from_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
