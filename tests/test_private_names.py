@@ -1,4 +1,6 @@
-"""Private names of TensorFlow, Keras and tf_keras are used only in worker/tf_compat/."""
+"""Private names of TensorFlow, Keras and tf_keras are used, and methods of their objects replaced, only in
+worker/tf_compat/.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 COMPAT = ROOT / "worker" / "tf_compat"
-OF_PYTHON = {"os._exit", "atexit._run_exitfuncs", "sys._getframe", "kind._field_defaults"}
+OF_PYTHON = {"os._exit", "atexit._run_exitfuncs", "kind._field_defaults"}
 BY_NAME = {"getattr", "setattr", "hasattr", "delattr"}
 
 
@@ -31,6 +33,9 @@ def private_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in BY_NAME:
             name = node.args[1] if len(node.args) > 1 else None
             is_foreign = isinstance(name, ast.Constant) and _is_private(str(name.value))
+        elif isinstance(node, ast.Dict):
+            names = [str(key.value) for key in node.keys if isinstance(key, ast.Constant)]
+            is_foreign = any(_is_private(name) and name not in defined_names for name in names)
         else:
             continue
         if is_foreign:
@@ -49,6 +54,20 @@ def _defined(node: ast.AST) -> Iterator[str]:
                     yield each.id
                 elif isinstance(each, ast.Attribute) and ast.unparse(each.value) in ("self", "cls"):
                     yield each.attr
+
+
+def replaced_methods(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yields line and text of what sets an attribute past another object's class."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, (ast.Store, ast.Del)):
+            mapping: ast.AST = node.value
+        elif isinstance(node, ast.Attribute) and node.attr in ("update", "setdefault", "pop"):
+            mapping = node.value
+        else:
+            continue
+        is_mapping = isinstance(mapping, ast.Attribute) and mapping.attr == "__dict__"
+        if is_mapping and not ast.unparse(mapping).startswith("self."):
+            yield node.lineno, ast.unparse(node)
 
 
 def _is_private(name: str) -> bool:
@@ -74,6 +93,26 @@ def test_no_other_module_uses_a_private_name(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "path", [path for path in sorted((ROOT / "worker").rglob("*.py")) if COMPAT not in path.parents], ids=str
+)
+def test_no_other_module_replaces_methods(path: Path) -> None:
+    places = list(replaced_methods(ast.parse(path.read_text())))
+    assert not places, f"{path.relative_to(ROOT)}: by worker/tf_compat/replaced_methods.py, please: {places}"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "metric.__dict__['result'] = f",
+        "model.__dict__.update(call=f)",
+        "del a.__dict__['b']",
+    ],
+)
+def test_a_replaced_method_is_found(code: str) -> None:
+    assert list(replaced_methods(ast.parse(code)))
+
+
+@pytest.mark.parametrize(
     "code",
     [
         "strategy._should_use_with_coordinator",
@@ -83,6 +122,7 @@ def test_no_other_module_uses_a_private_name(path: Path) -> None:
         "import tf_keras.src.engine.training",
         "from keras.src import backend",
         "optimizer._learning_rate = 3",
+        "{'_dense_var_to_tensor': converted}",
     ],
 )
 def test_a_private_name_is_found(code: str) -> None:

@@ -34,6 +34,7 @@ from worker.steps.choice import steps_of
 from worker.steps.model_build import build
 from worker.task import Task
 from worker.tf_compat import keras_models
+from worker.tf_compat.replaced_methods import replaced
 
 _POLL_SECONDS = 0.25
 _POLL_URL_SECONDS = 5.0
@@ -318,10 +319,5 @@ class _Scored(tf.keras.callbacks.Callback):  # type: ignore[misc]
 @contextlib.contextmanager
 def _replaced(evaluator: Any, iterator: Callable[..., Iterator[str]]) -> Iterator[None]:
     """Replaces tf.train.checkpoints_iterator by `iterator` for `evaluator`, within the block."""
-    train = sys.modules[type(evaluator).__module__].tf.train
-    original = train.checkpoints_iterator
-    train.checkpoints_iterator = iterator
-    try:
+    with replaced(sys.modules[type(evaluator).__module__].tf.train, checkpoints_iterator=iterator):
         yield
-    finally:
-        train.checkpoints_iterator = original

@@ -17,6 +17,7 @@ import tensorflow as tf
 from worker.failures import program_error
 from worker.input.batch_division import Share
 from worker.tf_compat import keras_models
+from worker.tf_compat.replaced_methods import replace
 from worker.tf_compat.strategies import replicas_share_variables
 
 _current = threading.local()
@@ -33,14 +34,13 @@ def leave_out(model: Any, *optimizers: Any) -> None:
 
 
 def _leave_out(optimizer: Any) -> None:
-    # An attribute of the instance has precedence over the class's method.
     if keras_models.is_keras_3(optimizer):
         apply = optimizer.apply
 
         def masked_apply(grads: Any, trainable_variables: Any = None) -> Any:
             return apply(_counting(grads), trainable_variables)
 
-        optimizer.__dict__["apply"] = masked_apply  # apply_gradients of the optimizer calls it
+        replace(optimizer, apply=masked_apply)  # apply_gradients of the optimizer calls it
         return
     apply_gradients = optimizer.apply_gradients
 
@@ -49,7 +49,7 @@ def _leave_out(optimizer: Any) -> None:
         gradients = _counting(gradient for gradient, _ in pairs)
         return apply_gradients(zip(gradients, (variable for _, variable in pairs)), *arguments, **named)
 
-    optimizer.__dict__["apply_gradients"] = masked_apply_gradients
+    replace(optimizer, apply_gradients=masked_apply_gradients)
 
 
 def left_out(

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from worker.context import Loop
 from worker.tf_compat import seeds
+from worker.tf_compat.replaced_methods import replaced
 from worker.tf_compat.strategies import uses_coordinator, worker_number
 
 _MAY_REORDER = ("batch", "interleave", "map")
@@ -68,14 +69,9 @@ def alike(make: Callable[[int], Any], batch_size: int, order: int = 0) -> Any:
 @contextlib.contextmanager
 def in_order() -> Iterator[None]:
     """Has `deterministic=False` no effect in the block. Options of the whole dataset cannot overrule it."""
-    methods = {name: getattr(tf.data.Dataset, name) for name in _MAY_REORDER}
-    try:
-        for name, method in methods.items():
-            setattr(tf.data.Dataset, name, _ordered(method))
+    methods = {name: _ordered(getattr(tf.data.Dataset, name)) for name in _MAY_REORDER}
+    with replaced(tf.data.Dataset, **methods):
         yield
-    finally:
-        for name, method in methods.items():
-            setattr(tf.data.Dataset, name, method)
 
 
 def _ordered(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from worker.input import unread_iterations
 from worker.tf_compat import graphs
+from worker.tf_compat.replaced_methods import replace
 
 
 @dataclass
@@ -44,7 +45,7 @@ def count(is_script: Callable[[], bool], due: Callable[[Any], Any]) -> None:
         orders.count += 1
         return iterator
 
-    tf.data.Dataset.__iter__ = counted
+    replace(tf.data.Dataset, __iter__=counted)
 
 
 def add(dataset: Any, count: int) -> None:

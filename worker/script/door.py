@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -92,7 +91,7 @@ class Door:
     @contextlib.contextmanager
     def _within(self) -> Iterator[str]:
         """Leaves the strategy's scope for a call, as the loop expects. Yields the script's line."""
-        where = place(traceback.extract_stack(sys._getframe(2)), self.roots) or self._name
+        where = self._here()
         is_script_s = tf.distribute.has_strategy()  # and not a callback's
         self._calls += 1
         try:

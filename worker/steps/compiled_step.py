@@ -17,6 +17,7 @@ from worker.steps.reductions import is_sum
 from worker.steps.step import Steps, scaled, unscaled
 from worker.tf_compat import keras_3, keras_models
 from worker.tf_compat.layer_kinds import layers
+from worker.tf_compat.replaced_methods import replace
 
 
 class CompiledSteps(Steps):
@@ -52,14 +53,13 @@ class CompiledSteps(Steps):
         strategy = tf.distribute.get_strategy()
         keras_3.mend_metrics(strategy, self.metrics())
         for metric in keras_models.compiled_loss_metrics(model):
-            # An attribute of the instance has precedence over the class's method.
-            metric.__dict__["update_state"] = self._weighed(metric.update_state)
-        model.__dict__["compute_loss"] = _remembering(model.compute_loss)
+            replace(metric, update_state=self._weighed(metric.update_state))
+        replace(model, compute_loss=_remembering(model.compute_loss))
         if program.is_of_one_process:
             self._weigh_scalars()
             for layer in layers(model):
                 # A model may have had steps before.
-                layer.__dict__["add_loss"] = self._summed(getattr(layer.add_loss, "of_layer", layer.add_loss))
+                replace(layer, add_loss=self._summed(getattr(layer.add_loss, "of_layer", layer.add_loss)))
         if self._own_training:
             replica_shares.leave_out(model)
             self.trace_own("train_step", element, training=True)
@@ -84,7 +84,7 @@ class CompiledSteps(Steps):
                 return update(values, sample_weight=part * self.replicas)
 
             update_state.of_metric = update  # type: ignore[attr-defined]
-            metric.__dict__["update_state"] = update_state
+            replace(metric, update_state=update_state)
 
     def _summed(self, add_loss: Callable[..., None]) -> Callable[..., None]:
         """Returns a layer's `add_loss` by which the sums over the replicas' examples add up to that over the

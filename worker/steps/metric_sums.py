@@ -8,12 +8,13 @@ none, and a sum returned as a value counts once however often its function was t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import tensorflow as tf
 
 from worker.tf_compat import keras_3
+from worker.tf_compat.replaced_methods import replaced
 
 
 class Sums:
@@ -39,14 +40,10 @@ class Sums:
     def collected(self) -> Iterator[list[Any]]:
         """Redirects additions that are traced in the block to the list that it yields."""
         sums = self.zeros()
-        for index, variable in enumerate(self._variables):
-            # An attribute of the instance has precedence over the class's method.
-            variable.__dict__["assign_add"] = _Adding(sums, index)
-        try:
+        with ExitStack() as stack:
+            for index, variable in enumerate(self._variables):
+                stack.enter_context(replaced(variable, assign_add=_Adding(sums, index)))
             yield sums
-        finally:
-            for variable in self._variables:
-                del variable.__dict__["assign_add"]
 
     def add(self, sums: Sequence[Any]) -> None:
         """Adds `sums` to the variables."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from worker.tf_compat import keras_3
+from worker.tf_compat.replaced_methods import replaced
 
 
 class Noted:
@@ -50,18 +51,10 @@ def noted(metrics: Iterable[Any]) -> Iterator[Noted]:
     """Notes what is done with `metrics` in the block, and with their parts: Keras 3 keeps the compiled
     metrics in one metric.
     """
-    notes, replaced = Noted(), []
-    for metric in metrics:
-        for part in keras_3.parts(metric):
-            methods = notes.replacements(part, {id(metric), id(part)})
-            replaced.append((part, {name: part.__dict__.get(name) for name in methods}))
-            # An attribute of the instance has precedence over the class's method.
-            part.__dict__.update(methods)
-    try:
+    notes = Noted()
+    with ExitStack() as stack:
+        for metric in metrics:
+            for part in keras_3.parts(metric):
+                methods = notes.replacements(part, {id(metric), id(part)})
+                stack.enter_context(replaced(part, **methods))
         yield notes
-    finally:
-        for part, methods in replaced:
-            for name, original in methods.items():
-                del part.__dict__[name]
-                if original is not None:
-                    part.__dict__[name] = original

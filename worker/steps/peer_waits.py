@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from worker.tf_compat.replaced_methods import replaced
 from worker.tf_compat.strategies import worker_count
 
 
@@ -36,12 +37,8 @@ def noted(strategy: Any) -> Iterator[list[Any]]:
             waits.append(tf.timestamp() - before)
         return sums
 
-    # An attribute of the instance has precedence over the class's method.
-    extended.__dict__["batch_reduce_to"] = batch_reduce_to
-    try:
+    with replaced(extended, batch_reduce_to=batch_reduce_to):
         yield waits
-    finally:
-        del extended.__dict__["batch_reduce_to"]
 
 
 def total(waits: list[Any]) -> Any:

@@ -13,6 +13,7 @@ from worker.context import Loop
 from worker.failures import program_error
 from worker.input import replica_shares
 from worker.tf_compat import keras_3, keras_models, versions
+from worker.tf_compat.replaced_methods import replaced
 from worker.tf_compat.strategies import replicas_share_variables, uses_coordinator
 
 
@@ -45,11 +46,8 @@ def _earlier_variables(strategy: Any) -> Iterator[None]:
     """Has Keras 2 compile models that have variables from before the scope, as an adapted layer has. Keras 3
     does not look.
     """
-    strategy.extended.variable_created_in_scope = lambda _: True
-    try:
+    with replaced(strategy.extended, variable_created_in_scope=lambda _: True):
         yield
-    finally:
-        del strategy.extended.variable_created_in_scope
 
 
 def _check_scope(loop: Loop, model: Any) -> None:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import collections
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import tensorflow as tf
 
 from worker.tf_compat import keras_models
+from worker.tf_compat.replaced_methods import read_before
 
 _LARGEST_BYTES = 256 << 10
 """Limit of a variable's size: to copy a larger one together with others costs more than a message
@@ -66,16 +67,11 @@ class Together(Exchange):
                 for index, variable, value in zip(group, together, _fetched(together)):
                     sources[index] = value
                     read.append((variable, value))
-        for variable, value in read:
-            tape.watch(value)
-            # An attribute of the instance has precedence over the class's method.
-            variable.__dict__.update(_reads(value))
-        try:
-            yield sources
-        finally:
+        with ExitStack() as stack:
             for variable, value in read:
-                for name in _reads(value):
-                    del variable.__dict__[name]
+                tape.watch(value)
+                stack.enter_context(read_before(variable, value))
+            yield sources
 
     def apply(self, optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
         """Applies the gradients of a group on the group's ps."""
@@ -135,18 +131,3 @@ def _sent(gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
 def _unpacked(packed: Any, like: Sequence[Any]) -> list[Any]:
     pieces = tf.split(packed, [tensor.shape.num_elements() for tensor in like])
     return [tf.reshape(piece, tensor.shape) for piece, tensor in zip(pieces, like)]
-
-
-def _reads(value: Any) -> dict[str, Any]:
-    """Returns methods that read a variable, which return the value that was read before."""
-
-    def converted(dtype: Any = None, name: Any = None, as_ref: bool = False) -> Any:
-        return value if dtype is None or value.dtype.is_compatible_with(dtype) else NotImplemented
-
-    return {
-        "read_value": lambda: value,
-        "value": lambda: value,
-        "sparse_read": lambda indices, name=None: tf.gather(value, indices),
-        "gather_nd": lambda indices, name=None: tf.gather_nd(value, indices),
-        "_dense_var_to_tensor": converted,
-    }

@@ -21,7 +21,7 @@ from worker.context import Loop
 from worker.contract.run_config import Verification
 from worker.failures import place
 from worker.steps.examples_seen import ExamplesSeen
-from worker.tf_compat import graphs, keras_models, layer_kinds
+from worker.tf_compat import graphs, keras_models, layer_kinds, replaced_methods
 from worker.tf_compat.strategies import uses_coordinator
 from worker.training.epoch_metrics import variables_of
 from worker.training.variable_sizes import of_optimizer
@@ -53,7 +53,7 @@ class Recorder:
         if parameters.steps_per_epoch is not None:
             steps = min(steps, parameters.steps_per_epoch * parameters.epochs)
         self._evaluation = program.evaluation_dataset
-        program.__dict__["evaluation_dataset"] = lambda size: self._evaluation(size).take(steps)
+        replaced_methods.replace(program, evaluation_dataset=lambda size: self._evaluation(size).take(steps))
         self.loop = replace(
             loop,
             parameters=replace(
