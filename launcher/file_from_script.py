@@ -15,6 +15,7 @@ from launcher.config.spec import API_VERSION
 from launcher.errors import Problem, SpecError
 from launcher.validation import notebook
 from worker.contract.notebook_lines import NOTEBOOK
+from worker.contract.strategies import STRATEGIES, Kind
 
 SUFFIXES: Final = (".py", NOTEBOOK)
 MODEL_DIRECTORY: Final = "/model"
@@ -80,9 +81,10 @@ def _strategy(spec: Mapping[str, Any]) -> str:
 def _with_tasks(document: dict[str, Any]) -> dict[str, Any]:
     """Adds the tasks without which a strategy for several is none."""
     spec = document["spec"]
-    if spec["strategy"] in ("MultiWorkerMirrored", "ParameterServer"):
+    strategy = STRATEGIES.get(spec["strategy"])
+    if strategy is not None and strategy.several:
         spec.setdefault("worker", {"replicas": _WORKERS})
-    if spec["strategy"] == "ParameterServer":
+    if strategy is not None and strategy.kind is Kind.COORDINATED:
         spec.setdefault("ps", {"replicas": 1})
     return document
 

@@ -39,7 +39,6 @@ _NO_DEVICE = "-1"
 _FEW = (2, 3, 5)
 _MOST_SERVERS = 2
 """Enough for variables to be cut up."""
-_REPLICATED = ("Mirrored", "CentralStorage", "TPU")
 
 
 def main() -> int:
@@ -117,9 +116,9 @@ class _Strategy:
 def small(task: Task) -> Task:
     """Returns `task` as that of a run with a few replicas, on logical CPUs, and a few parameter servers."""
     config, options = task.config, {}
-    strategy = "Mirrored" if config.strategy == "TPU" else config.strategy
+    strategy = "Mirrored" if STRATEGIES[config.strategy].on_slice else config.strategy
     replicas = {"chief": 1}
-    if strategy in ("MultiWorkerMirrored", *_REPLICATED):
+    if "logical_cpus" in STRATEGIES[strategy].options:
         options = {"logicalCpus": few_replicas(task)}
     elif strategy == "ParameterServer":
         options = dict(config.strategy_options)
@@ -137,7 +136,7 @@ def few_replicas(task: Task) -> int:
     config, options = task.config, task.config.strategy_options
     parameters = TrainingParameters.read(config.parameters)
     tasks = _training_tasks(config.replicas)
-    several = bool(config.gpus) or config.strategy == "TPU"
+    several = bool(config.gpus) or STRATEGIES[config.strategy].on_slice
     devices = len(options.get("devices", ())) or int(options.get("logicalCpus", 1))
     if tasks * devices == 1 and not several:
         return 1

@@ -106,7 +106,7 @@ def membership(topology: Topology, role: RoleName) -> tuple[dict[str, str], dict
         total = sum(role.replicas for role in topology.roles)
         labels = {**queue_labels(topology.cluster.spec), GROUP_LABEL: topology.run}
         return labels, {"kueue.x-k8s.io/pod-group-total-count": str(total)}
-    if role == "evaluator":
+    if not _is_member(topology, role):
         return {}, {}
     if gang == "Volcano":
         return {}, {"scheduling.k8s.io/group-name": topology.run, "volcano.sh/task-spec": role}
@@ -115,9 +115,14 @@ def membership(topology: Topology, role: RoleName) -> tuple[dict[str, str], dict
     return {}, {}
 
 
+def _is_member(topology: Topology, role: RoleName) -> bool:
+    """Whether the gang waits for the role: the training does not need the others."""
+    return loss(topology.cluster.spec.strategy, role) is not Loss.NOTHING
+
+
 def scheduling_group(topology: Topology, role: RoleName) -> dict[str, str] | None:
     """The pod's field that makes it a member of the PodGroup of Kubernetes itself; None where it is none."""
-    if roles.gang(topology.cluster.spec) != "Kubernetes" or role == "evaluator":
+    if roles.gang(topology.cluster.spec) != "Kubernetes" or not _is_member(topology, role):
         return None
     return {"podGroupName": topology.run}
 

@@ -32,6 +32,7 @@ from launcher.plan.roles import (
 from launcher.plan.topology import INDEX, Topology
 from worker.contract.environment import ARCHIVE, GIT_KEYS, GRPC_FAIL_FAST, Env
 from worker.contract.run_config import GRACE_SECONDS, DataService, FetchedSource, RunConfig
+from worker.contract.strategies import STRATEGIES
 from worker.contract.task_names import DATA_WORKER, DISPATCHER
 
 RUN_FILE: Final = "run.json"
@@ -161,7 +162,7 @@ def monitoring_plan(topology: Topology) -> MonitoringPlan | None:
 def run_config(topology: Topology, run_id: str, source: ProgramFiles | None = None) -> RunConfig:
     """What every task of the run reads."""
     spec = topology.cluster.spec
-    policy = spec.run_policy
+    strategy, policy = STRATEGIES[spec.strategy], spec.run_policy
     graces = {role.name: role.grace_seconds for role in topology.roles}
     return RunConfig(
         run=topology.run,
@@ -179,7 +180,7 @@ def run_config(topology: Topology, run_id: str, source: ProgramFiles | None = No
         model_dir=spec.model_dir,
         replicas={role.name: role.replicas for role in topology.roles},
         # Under TPU a claim is one for chips.
-        gpus={role.name: role.gpus for role in topology.roles if role.gpus and spec.strategy != "TPU"},
+        gpus={role.name: role.gpus for role in topology.roles if role.gpus and not strategy.on_slice},
         allow_cpu=[role.name for role in topology.roles if role.given.allow_cpu],
         travels=[role.name for role in topology.roles if role.uses_runtime and role.travels],
         # A task that trains alone opens no port.

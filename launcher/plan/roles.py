@@ -334,7 +334,7 @@ def _slice_labels(spec: Spec, name: RoleName) -> dict[str, str]:
 
 
 def _is_on_slice(spec: Spec, name: RoleName) -> bool:
-    return spec.strategy == "TPU" and name not in BESIDE
+    return STRATEGIES[spec.strategy].on_slice and name not in BESIDE
 
 
 def _gpus(limits: Mapping[str, Any]) -> list[str]:

@@ -201,7 +201,9 @@ def _elastic(planned: Topology) -> Iterator[Violation]:
 def _batch(planned: Topology) -> Iterator[Violation]:
     """Yields a batch that the replicas cannot divide, where their number is certain: without GPUs."""
     spec = planned.cluster.spec
-    if spec.mode != "Train" or planned.elastic is not None or spec.program is None or spec.strategy == "TPU":
+    if spec.mode != "Train" or planned.elastic is not None or spec.program is None:
+        return
+    if STRATEGIES[spec.strategy].on_slice:
         return
     trains = [role for role in planned.roles if role.name in ("chief", "worker")]
     size = spec.program.parameters.get("globalBatchSize")
@@ -302,7 +304,7 @@ def _options(planned: Topology) -> Iterator[Violation]:
         yield ("spec", "strategyOptions", "numPacks"), message
     if "logical_gpus" in known.options and (options.logical_gpus or 1) > 1:
         yield from _shared_gpus(options)
-    if spec.strategy == "TPU":
+    if known.on_slice:
         yield from _slice(spec)
 
 

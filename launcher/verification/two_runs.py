@@ -80,7 +80,7 @@ class TwoRuns:
 
     @property
     def _strategy(self) -> str:
-        return "Mirrored" if self._spec.strategy == "TPU" else self._spec.strategy
+        return "Mirrored" if STRATEGIES[self._spec.strategy].on_slice else self._spec.strategy
 
     def _count(self, most: int) -> int:
         """How many workers, tasks or devices there are here: as many as can share a batch."""

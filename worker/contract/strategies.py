@@ -44,7 +44,8 @@ class Loss(Enum):
 class Strategy(NamedTuple):
     """`losses` has the roles that train or serve the training. `options` are the fields of
     `spec.strategyOptions` in Python's form; with `for_pods` the launcher carries them out, else the runtime,
-    which builds the strategy by them. `modes` are the values of `spec.mode`.
+    which builds the strategy by them. `modes` are the values of `spec.mode`. `on_slice`: its devices are
+    those of a TPU slice.
     """
 
     kind: Kind
@@ -52,6 +53,7 @@ class Strategy(NamedTuple):
     options: tuple[str, ...] = ()
     for_pods: bool = False
     modes: tuple[str, ...] = ("Train", "Evaluate", "Predict")
+    on_slice: bool = False
 
     @property
     def several(self) -> bool:
@@ -102,7 +104,14 @@ STRATEGIES: Final[Mapping[str, Strategy]] = {
             *_MEMORY,
         ),
     ),
-    "TPU": Strategy(Kind.ONE_TASK, _BY_ITSELF, ("accelerator", "topology"), for_pods=True, modes=("Train",)),
+    "TPU": Strategy(
+        Kind.ONE_TASK,
+        _BY_ITSELF,
+        ("accelerator", "topology"),
+        for_pods=True,
+        modes=("Train",),
+        on_slice=True,
+    ),
     "Custom": Strategy(
         Kind.OWN_COMMAND,
         {"chief": Loss.RESTART, "worker": Loss.RESTART, "ps": Loss.RESTART},
