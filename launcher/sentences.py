@@ -17,6 +17,8 @@ from worker.contract.records import Content, Event, Failed, Waiting
 
 LAST_LINES: Final = 5
 """Lines of a failed task that is retried."""
+_LATE_SECONDS: Final = 2.0
+"""A cluster gives whole seconds, and tells of one pod after the other."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class Narrator:
         self._before: RunStatus | None = None
         self._last_lines: dict[tuple[str, int, int], deque[str]] = {}
         """The last lines of each attempt of a task; none once the task itself has reported its failure."""
+        self._latest = float("-inf")
+        """The time of the latest news."""
         self._spoke: dict[str, float] = {}
         """The time of the latest record of a task of the role."""
         self._last_shown: dict[tuple[str, int, str], tuple[Content | None, float]] = {}
@@ -61,7 +65,17 @@ class Narrator:
             ordered += self._restarts(before, status)
         # News without a time has the current time.
         ordered.sort(key=lambda news: float("inf") if news.time is None else news.time)
-        return [news for news in [*untimed, *ordered] if news.text]
+        return [self._not_back(news) for news in [*untimed, *ordered] if news.text]
+
+    def _not_back(self, news: News) -> News:
+        """Gives news that come a little late the time of those before: tasks are heard one by one."""
+        if news.time is None:
+            self._latest = time.time()
+            return news
+        if self._latest - _LATE_SECONDS <= news.time < self._latest:
+            return replace(news, time=self._latest)
+        self._latest = max(self._latest, news.time)
+        return news
 
     def _not_before(self, news: News) -> News:
         """Moves the end of a role behind the last record of its tasks."""

@@ -17,20 +17,17 @@ UNLIMITED: Final = 2**31 - 1
 Object = dict[str, Any]
 
 
-def _may_be_several(role: ResolvedRole) -> bool:
-    """Whether the Job counts the failures of each task by itself. That cannot be changed later, and the
-    number of elastic workers can.
-    """
-    return role.replicas > 1 or role.elastic is not None
-
-
 def _survives_a_task(topology: Topology, role: ResolvedRole) -> bool:
     """Whether the run goes on when a task of the role has failed for good."""
     return role.elastic is not None or loss(topology.cluster.spec.strategy, role.name) is Loss.SPARED
 
 
 def retries(topology: Topology, role: ResolvedRole) -> dict[str, Any]:
-    """Each task has its own tries. Tasks of other images share theirs, as those of a TFJob."""
+    """Each task has its own tries. Tasks of other images share theirs, as those of a TFJob.
+
+    A Job that counts by task also counts the pods that were deleted or drained, on the pod after them; a role
+    of one task gains that by it, too.
+    """
     if topology.jobset and not roles.is_custom(topology.cluster.spec):
         return jobset.retries(topology, role)
     limit = topology.cluster.spec.run_policy.backoff_limit
@@ -39,8 +36,6 @@ def retries(topology: Topology, role: ResolvedRole) -> dict[str, Any]:
         if goes_on_without(topology, role):
             return {"backoffLimitPerIndex": 0}
         return {"backoffLimit": 0 if role.given.restart_policy == "Never" else limit}
-    if not _may_be_several(role):
-        return {"backoffLimit": limit}
     if _survives_a_task(topology, role):
         return {"backoffLimitPerIndex": limit}
     return {"backoffLimitPerIndex": limit, "maxFailedIndexes": 0}
@@ -66,9 +61,9 @@ def rules(topology: Topology, role: ResolvedRole) -> list[Object]:
         return [disruption, {"action": "FailJob", "onExitCodes": permanent}]
     if not role.uses_runtime:
         return [disruption]
-    if topology.jobset and role.name == "evaluator":
+    if topology.jobset and loss(topology.cluster.spec.strategy, role.name) is Loss.NOTHING:
         return [disruption]
-    action = "FailIndex" if _survives_a_task(topology, role) and _may_be_several(role) else "FailJob"
+    action = "FailIndex" if _survives_a_task(topology, role) else "FailJob"
     return [
         disruption,
         # The task, or one of its peers, was told to leave. That uses up no try.

@@ -204,6 +204,22 @@ def test_progress_of_a_prediction_is_a_line_now_and_then() -> None:
     assert heard(10.0) == ["predicted 7 examples, 3.50 examples/s"]
 
 
+def test_a_line_that_comes_a_moment_late_has_no_older_time() -> None:
+    narrator = sentences.Narrator()
+
+    def times(at: float, role: str) -> list[float | None]:
+        lines = [histories.says(role, 0, 0, at, "notice", message=f"at {at}")]
+        return [news.time and round(news.time - histories.BEGIN, 1) for news in narrator.news(status, lines)]
+
+    status = histories.history([histories.pod("chief", created=1.0)], []).status
+    narrator.news(status, [])
+    assert times(5.0, "chief") == [5.0]
+    assert times(4.2, "worker") == [5.0]
+    # What has happened long before is told with its time.
+    assert times(2.0, "ps") == [2.0]
+    assert times(6.0, "chief") == [6.0]
+
+
 def test_an_older_run_is_told_in_the_order_of_time() -> None:
     """All lines come at once, task by task, and a cluster has the times of pods in whole seconds."""
     attempts = [

@@ -76,7 +76,7 @@ def test_a_run_without_a_watcher_fails_by_itself(
     kubelet.end(kubelet.start("chief")[0], 1)
     assert wait_for(lambda: backend.status(RUN, kubelet.namespace).phase is Phase.FAILED)
     status = backend.status(RUN, kubelet.namespace)
-    assert (status.reason, status.ended) == ("BackoffLimitExceeded", False)
+    assert (status.reason, status.ended) == ("MaxFailedIndexesExceeded", False)
 
 
 def test_tasks_that_cannot_be_stopped_do_not_hold_us_up(api: Api, kubelet: Kubelet, tmp_path: Path) -> None:
