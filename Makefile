@@ -62,7 +62,7 @@ lint: $(STAMP)  ## Style, types, the import contract, the workflows and the link
 	$(DOCS_SITE)
 
 .PHONY: unit
-unit: $(STAMP)  ## The tests that start no TensorFlow and no server: seconds
+unit: $(STAMP)  ## The tests that start no TensorFlow and no server: two or three minutes
 	$(PYTEST) -n $(JOBS) tests --ignore=tests/api --ignore=tests/local --ignore=tests/worker \
 		--ignore=tests/images --ignore=tests/kind --ignore=tests/peers --ignore=tests/chart --ignore=tests/gpu
 

@@ -21,7 +21,7 @@ supervisors to end them.
 """
 LOST_SECONDS = 1.0
 """The same for the workers after one was lost. They have nothing to save, and some would notice the loss only
-by missing heartbeats, after 5 s.
+by missing heartbeats, after 7 s.
 """
 BEGIN_SECONDS = 3.0
 """The same before the first step: processes that wait for one another do not notice that one is lost."""

@@ -4,6 +4,7 @@
     tensorboard  finds the pod of a run's TensorBoard
     deploy/      makes a run's objects, and deletes them
     observe/     follows a run: its objects, logs and events, and its past
+    model_files/ copies files of a run's model directory to this machine
     preflight/   what a cluster must have and allow
     run_end/     stops what is left when the primary has ended, and a run that cannot go on
     state/       what was seen of a run -> `status.RunStatus`, with the reasons why something does not start

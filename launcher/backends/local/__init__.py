@@ -3,6 +3,7 @@
     backend      what the command line calls; runs in the launcher
     following    reads a run's state and logs while it goes on
     log_growth   when each line of a log was printed
+    metrics      where the metrics of tasks are read
     preflight    what this machine cannot do: refused, or named
     expired_runs removes runs whose time to live is over
     ports        free ports, no two runs the same

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import re
 import subprocess
 import sys
 import zipfile
@@ -156,6 +157,9 @@ def test_all_of_the_runtime_travels_and_fits() -> None:
     folder = ROOT / "worker" / "data" / "fashion-mnist"
     images = {f"worker/data/fashion-mnist/{path.name}" for path in folder.iterdir()}
     assert names(runtime_archive.packed(WITH_IMAGES)) == there | images
+    size = re.search(r"archive of (\d+) KB", (ROOT / "docs" / "design.md").read_text())
+    assert size is not None
+    assert len(runtime_archive.packed(None)) == pytest.approx(1000 * int(size[1]), rel=0.05)
     # The rest is reserved for growth; of the whole, 550 KiB are the images.
     assert len(runtime_archive.packed(WITH_IMAGES)) < 0.9 * CONFIG_MAP_BYTES
 
