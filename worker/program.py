@@ -133,8 +133,6 @@ class LoadedProgram:
     """Whether it is written for one process: its own steps know of no replicas, and a global batch need not
     be divisible by their number.
     """
-    is_read_by_chief = False
-    """Whether the chief of a ParameterServer run reads its training data."""
 
     def __init__(self, instance: Any, entrypoint: str, roots: Sequence[Path]) -> None:
         self.entrypoint = entrypoint

@@ -137,9 +137,9 @@ def task_table(status: RunStatus) -> Table:
     return table
 
 
-def show_tasks(status: RunStatus, out: Console | None = None) -> None:
+def show_tasks(status: RunStatus) -> None:
     """Prints the table."""
-    out = out or console()
+    out = console()
     if status.tasks:
         if not out.is_terminal:
             out.width = UNBOUNDED
@@ -147,9 +147,9 @@ def show_tasks(status: RunStatus, out: Console | None = None) -> None:
         out.print(task_table(visible_all(status, out.is_terminal)))
 
 
-def show_facts(status: RunStatus, place: Place, out: Console | None = None) -> None:
+def show_facts(status: RunStatus, place: Place) -> None:
     """Prints the first lines of `describe`."""
-    out = out or console()
+    out = console()
     status = visible_all(status, out.is_terminal)
     labels = _own_labels(status)
     because = ": ".join(filter(None, (status.reason, status.message)))
@@ -169,9 +169,9 @@ def show_facts(status: RunStatus, place: Place, out: Console | None = None) -> N
             out.print(Text.assemble((f"{name:<12} ", "dim"), text))
 
 
-def show_events(events: Sequence[RunEvent], out: Console | None = None) -> None:
+def show_events(events: Sequence[RunEvent]) -> None:
     """Prints the latest events, oldest first."""
-    out = out or console()
+    out = console()
     if events:
         out.print()
         out.print(Text(f"events (the last {len(events[-_EVENTS:])})", style="dim"))

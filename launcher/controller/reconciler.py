@@ -59,12 +59,10 @@ class Reconciler:
         client: Client,
         backend: KubernetesBackend,
         observed: Observed,
-        settings: CleanUpSettings | None = None,
     ) -> None:
         self._client = client
         self._backend = backend
         self._observed = observed
-        self._settings = settings or CleanUpSettings()
         self._known: dict[Key, tuple[str, _Known]] = {}
 
     def see_to(self, key: Key) -> float | None:
@@ -231,7 +229,7 @@ class Reconciler:
         uid = job["metadata"]["uid"]
         before = self._known.get(key)
         if before is None or before[0] != uid:
-            before = self._known[key] = uid, _Known(CleanUp(self._client, self._settings))
+            before = self._known[key] = uid, _Known(CleanUp(self._client, CleanUpSettings()))
         return before[1]
 
 

@@ -17,6 +17,7 @@ _SECONDS: Final = (
 _MOST_TIMES: Final = 8
 _VALUES: Final = 4
 _MOST_EPOCHS: Final = 8
+_MOST_DOTS: Final = 40
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,8 @@ def _clock(seconds: float, step: float) -> str:
     return f"{whole // 3600} h" if step < 86400 else f"{whole // 86400} d"
 
 
-def chart(curve: Curve, dots: int = 40) -> Chart:
-    """The chart of a curve that has a point. A series with more than `dots` points is drawn without dots."""
+def chart(curve: Curve) -> Chart:
+    """The chart of a curve that has a point. A series of many points is drawn without dots."""
     points = [point for series in curve.series for point in series.points]
     left, right = _epochs(points)
     values = [point.value for point in points]
@@ -106,7 +107,7 @@ def chart(curve: Curve, dots: int = 40) -> Chart:
                     (x, y, f"{series.name}, epoch {point.epoch:.3g}: {written(point.value)}")
                     for (x, y), point in zip(places, series.points, strict=True)
                 )
-                if len(places) <= dots
+                if len(places) <= _MOST_DOTS
                 else (),
                 written(series.points[0].value),
                 written(series.points[-1].value),

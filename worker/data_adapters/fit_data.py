@@ -141,13 +141,11 @@ def prediction_data(
     *,
     keras_3: bool,
     batch_size: int | None = None,
-    steps: int | None = None,
-    workers: int = 1,
     call: str = "predict",
 ) -> FitData:
     """Returns what predict is to predict for: see `evaluation_data`. A generator is read once only."""
-    of = _Call(keras_3, call, Order(False, 0, keras_3=keras_3), batch_size, steps, workers=workers)
-    return _first(of.data(Triple(x)), steps)
+    of = _Call(keras_3, call, Order(False, 0, keras_3=keras_3), batch_size, None)
+    return of.data(Triple(x))
 
 
 def of_program(given: Any, method: str, batch_size: int, *, keras_3: bool, call: str) -> Any:

@@ -49,7 +49,7 @@ class Steps:
         model: Any,
         global_batch_size: int,
         element: Any,
-        notice: Callable[[str], None] | None = None,
+        notice: Callable[[str], None],
     ) -> None:
         self.program = program
         self.model = model
@@ -62,7 +62,7 @@ class Steps:
         """Whether the model's class has a compute_metrics of its own, and the steps call it."""
         self.exchange = Exchange()
         self.mean_loss = tf.keras.metrics.Mean(name="loss")
-        self.notice = notice or _ignore
+        self.notice = notice
         self._in_step: set[int] | None = None
         """The ids of the metrics that the program's train_step updates, once it was traced."""
         self._may_compare: bool | None = None
@@ -515,10 +515,6 @@ class Steps:
             f"{self.program.entrypoint}: {_LOSS} returned {what}, not each example's loss, [batch_size]: "
             "a Keras loss gives that with reduction='none'"
         )
-
-
-def _ignore(sentence: str) -> None:
-    """Where nobody is to read it."""
 
 
 def scaled(optimizer: Any, loss: Any) -> Any:

@@ -30,8 +30,7 @@ class Packing:
             packing.epoch_ended()
     """
 
-    def __init__(self, fixed: int | None = None, limit_seconds: float = LIMIT_SECONDS) -> None:
-        self._limit = limit_seconds
+    def __init__(self, fixed: int | None = None) -> None:
         self._number = fixed or 1
         self._settled = fixed is not None
         # The first execution is traced, and the second may still fill buffers.
@@ -62,7 +61,7 @@ class Packing:
             self._warm_up -= 1
             return
         self._times.append(max(seconds, 1e-9))
-        if len(self._times) < _TIMES and seconds <= self._limit:
+        if len(self._times) < _TIMES and seconds <= LIMIT_SECONDS:
             return
         fastest = min(self._times)
         self._times = []
@@ -72,7 +71,7 @@ class Packing:
             self._without_gain = 0
         else:
             self._without_gain += 1
-        if self._without_gain == _PATIENCE or 2 * fastest > self._limit:
+        if self._without_gain == _PATIENCE or 2 * fastest > LIMIT_SECONDS:
             self.agree(self._best[1], True)
         else:
             self._number *= 2
@@ -80,13 +79,13 @@ class Packing:
     def epoch_ended(self) -> None:
         """Ends the search after the first epoch that it could measure.
 
-        If throughput was still growing, the number is what `limit_seconds` allow at the best rate seen.
+        If throughput was still growing, the number is what `LIMIT_SECONDS` allow at the best rate seen.
         """
         rate, number = self._best
         if self._settled or not rate:
             return
         if self._without_gain == 0:
-            while 2 * number / rate <= self._limit:
+            while 2 * number / rate <= LIMIT_SECONDS:
                 number *= 2
         self.agree(number, True)
 

@@ -162,13 +162,6 @@ def compute_loss(model: Any, data: tuple[Any, Any, Any, Any], training: bool) ->
     return model._compute_loss(*data, training=training)
 
 
-def unscaled(loss: Any) -> Any:
-    """Converts the result of `model.compute_loss` in a replica to the mean over the replica's examples."""
-    from keras.src.losses import loss as loss_module
-
-    return loss_module.unscale_loss_for_distribution(loss)
-
-
 def has_batch_hooks(callback: Any, *, evaluation: bool = False) -> bool:
     """Returns whether `callback` has hooks for every batch of a training; or also of an `evaluation`."""
     import keras
@@ -183,13 +176,6 @@ def has_batch_hooks(callback: Any, *, evaluation: bool = False) -> bool:
     if evaluation:
         names += ["on_test_batch_begin", "on_test_batch_end"]
     return any(getattr(type(callback), name) is not getattr(keras.callbacks.Callback, name) for name in names)
-
-
-def restores(callback: Any) -> bool:
-    """Returns whether `callback` is Keras 3's BackupAndRestore."""
-    import keras
-
-    return isinstance(callback, keras.callbacks.BackupAndRestore)
 
 
 def save_elsewhere(callback: Any) -> None:

@@ -76,8 +76,8 @@ class Denied:
 class Mailbox:
     """A queue from the threads to the one that reads. When it is full, the threads wait."""
 
-    def __init__(self, size: int = 20_000) -> None:
-        self._queue: queue.Queue[Any] = queue.Queue(size)
+    def __init__(self) -> None:
+        self._queue: queue.Queue[Any] = queue.Queue(20_000)
         self.closed = threading.Event()
 
     def put(self, message: object) -> bool:
