@@ -188,6 +188,14 @@ class State:
         """The task has come further than before its last restart."""
         return replace(self, failed_generations=0, restarts=self.restarts.came_further(now))
 
+    def introduced(self) -> State:
+        """The task has said what it runs."""
+        return replace(self, is_introduced=True)
+
+    def restarts_if(self, again: bool) -> State:
+        """Whether another process may follow in this pod."""
+        return replace(self, may_restart=again)
+
     def ended(self, returncode: int, now: float) -> Step:
         """The training process has ended, by a signal where `returncode` is negative."""
         code, actions = self._exit_code(returncode)

@@ -20,7 +20,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -220,13 +219,13 @@ class _Supervisor:
                     self._member.stepped()
             elif "identity" in document:
                 self._identity = document["identity"]
-                self._state = replace(self._state, is_introduced=True)
+                self._state = self._state.introduced()
             elif "trains" in document:
                 self._orders.trains = document["trains"]
             elif "profiled" in document:
                 self._orders.profiled.put(document["profiled"])
             elif "again" in document:
-                self._state = replace(self._state, may_restart=document["again"])
+                self._state = self._state.restarts_if(document["again"])
             else:
                 self._state = self._state.expects(Silence.from_json(document))
 
