@@ -25,7 +25,7 @@ from worker.contract.exit_codes import ExitCode
 from worker.contract.parameters import DATA_DIRECTORY
 from worker.contract.records import Content, Done, Notice
 from worker.contract.strategies import STRATEGIES
-from worker.failures import Failure, classify, program_error
+from worker.failures import Failure, advice_of_workers, classify, program_error
 from worker.imports import import_tensorflow
 from worker.parameters import TrainingParameters
 from worker.process.activity import Activity
@@ -75,7 +75,9 @@ def main() -> int:
         roots = program.roots if program else user_roots(task.source if task else None)
         datasets = program.datasets if program else []
         failure = classify(error, activity.doing, roots, datasets, alone=True)
-        reporter.failed(Failure(failure.message, ExitCode.PROGRAM_ERROR, failure.frames))
+        advice = advice_of_workers(error) if task is not None and task.config.is_coordinated else ""
+        message = f"{failure.message}; {advice}" if advice else failure.message
+        reporter.failed(Failure(message, ExitCode.PROGRAM_ERROR, failure.frames))
         return ExitCode.PROGRAM_ERROR
     reporter.emit(Done())
     return ExitCode.DONE
@@ -251,6 +253,7 @@ class _Sampled(LoadedProgram):
 
     def __init__(self, program: LoadedProgram) -> None:
         self.__dict__.update(program.__dict__)
+        self._given = program
 
     def train_dataset(self, batch_size: int) -> Any:
         """Returns the first batch. Raises Failure for a dataset whose epoch size is needed and not given."""
@@ -275,8 +278,12 @@ class _Sampled(LoadedProgram):
         return dataset if infinite else dataset.take(1)
 
     def callbacks(self, model: Any) -> list[Any]:
-        """Makes the callbacks, which finds their errors, and returns none of them."""
-        super().callbacks(model)
+        """Makes the callbacks, which finds their errors and those that the strategy cannot call, and returns
+        none of them.
+        """
+        from worker.training import callbacks
+
+        callbacks.of_program(dataclasses.replace(self.whole, program=self._given), model)
         return []
 
 

@@ -175,7 +175,10 @@ def has_batch_hooks(callback: Any, *, evaluation: bool = False) -> bool:
     names = ["on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end"]
     if evaluation:
         names += ["on_test_batch_begin", "on_test_batch_end"]
-    return any(getattr(type(callback), name) is not getattr(keras.callbacks.Callback, name) for name in names)
+    # A LambdaCallback has its hooks as attributes of the instance, which are no methods.
+    hooks = (getattr(callback, name) for name in names)
+    without = {getattr(keras.callbacks.Callback, name) for name in names}
+    return any(getattr(hook, "__func__", hook) not in without for hook in hooks)
 
 
 def save_elsewhere(callback: Any) -> None:

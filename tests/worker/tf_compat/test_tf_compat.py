@@ -507,6 +507,7 @@ else:
     called = [
         Each(), Tests(), hooks.EarlyStopping(), hooks.TerminateOnNaN(), hooks.TensorBoard(),
         hooks.ModelCheckpoint("a.keras"), hooks.ModelCheckpoint("a.keras", save_freq=3),
+        hooks.LambdaCallback(on_train_batch_end=print), hooks.LambdaCallback(on_epoch_end=print),
     ]
     found["hooks"] = [
         [keras_3.has_batch_hooks(callback, evaluation=evaluation) for callback in called]
@@ -535,8 +536,8 @@ def test_keras_3_under_a_strategy_of_several_replicas() -> None:
         "computed": 2.0,
         "own": [False, True],
         "hooks": [
-            [True, False, False, False, False, False, True],
-            [True, True, False, False, False, False, True],
+            [True, False, False, False, False, False, True, True, False],
+            [True, True, False, False, False, False, True, True, False],
         ],
     }
 
