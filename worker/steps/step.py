@@ -251,6 +251,8 @@ class Steps:
         return part
 
     def _train_by_step(self, batch: Any, share: Share | None) -> Any:
+        if self._in_step is None:
+            self._noted.updated.clear()  # by a test_step() of the program's, which is traced first
         with differentiated() as losses:
             returned = replica_shares.left_out(self.model, self._step, batch, share, trains=True)
         try:

@@ -52,3 +52,8 @@ def test_each_example_counts_once(
     ]
     expected = SCORES if returns == "dict" else {"squares": SCORES["squares"]}
     assert scores == [pytest.approx(expected)] * 2
+    # train_step() does not update what test_step() does. (A compiled model shows all, as in Keras.)
+    progress = [record for task in tasks.values() for record in task.records(Event.PROGRESS)]
+    assert progress
+    by_step = not entrypoint.endswith("Compiled")
+    assert not (by_step and any("squares" in record.fields["metrics"] for record in progress))
