@@ -14,7 +14,7 @@ from worker.failures import Failure, program_error
 from worker.task import Task
 from worker.tf_compat.exclusive_updates import make_exclusive
 from worker.tf_compat.lookup_tables import reach_tables_from_loops
-from worker.tf_compat.strategies import with_local_cpus
+from worker.tf_compat.strategies import read_as_numbers, with_local_cpus
 
 _MIN_SHARD_BYTES = 256 << 10
 """The value of TensorFlow's parameter-server tutorial: smaller pieces cost more messages than they save."""
@@ -45,6 +45,7 @@ def build(task: Task, locate: Locate | None = None) -> tf.distribute.Strategy:
     if name not in builders:
         raise program_error(f"spec.strategy: this image knows {', '.join(builders)}, not {name!r}")
     devices.prepare(task)
+    read_as_numbers()
     return builders[name](task)
 
 

@@ -18,6 +18,7 @@ from worker.contract.exit_codes import ExitCode
 # seconds. All with two logical CPUs, which can only be set once.
 _BUILD = """
 import json, sys
+import numpy as np
 import tensorflow as tf
 from worker import strategies
 from worker.contract.run_config import RunConfig
@@ -39,10 +40,13 @@ def made(name, options):
             return tf.distribute.get_replica_context().all_reduce("SUM", tf.ones([3]))
         return strategy.run(ones)
     sums = strategy.experimental_local_results(total())
+    with strategy.scope():
+        count = tf.Variable(3)
     operations = getattr(strategy.extended, "_cross_device_ops", None)
     return {
         "replicas": strategy.num_replicas_in_sync,
         "sums": [float(value) for value in sums[0]],
+        "numbers": [int(count), float(count), np.asarray(count).tolist()],
         "devices": [device.rpartition("/")[2] for device in strategy.extended.worker_devices],
         "ops": type(operations).__name__,
         "packs": getattr(operations, "_num_packs", None),
@@ -88,6 +92,8 @@ def test_each_option_reaches_its_strategy() -> None:
     assert left_out["devices"] == ["device:CPU:0"]
     assert "bytes_per_pack=4096" in workers["communication"]
     assert "RING" in workers["communication"]
+    for variables in (plain, workers, device):
+        assert variables["numbers"] == [3, 3.0, 3], "a replicated variable is a number in Python"
 
 
 _PARTITION = """

@@ -72,7 +72,6 @@ class Door:
         if self._is_spread:
             keras_calls.on_gradients(self._check_step)
         keras_calls.save_where_told()
-        keras_calls.read_as_numbers()
         keras_calls.call_loaded_functions()
         keras_calls.on_new_graph(self._outside)
         seeds.seed_all()

@@ -13,7 +13,6 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-import numpy as np
 import tensorflow as tf
 
 from worker.tf_compat import keras_models
@@ -39,17 +38,6 @@ def save_where_told() -> None:
 
     distributed_file_utils.write_dirpath = lambda dirpath, strategy: dirpath
     distributed_file_utils.remove_temp_dirpath = lambda dirpath, strategy: None
-
-
-def read_as_numbers() -> None:
-    """Has a variable that is spread over replicas be a number and an array in Python, as any other is:
-    TensorFlow (2.21) leaves that out, and `int(model.optimizer.iterations)` is in many scripts.
-    """
-    from tensorflow.python.distribute.values import DistributedVariable
-
-    DistributedVariable.__int__ = lambda self: int(self.numpy())
-    DistributedVariable.__float__ = lambda self: float(self.numpy())
-    DistributedVariable.__array__ = lambda self, dtype=None: np.asarray(self.numpy(), dtype)
 
 
 def call_loaded_functions() -> None:

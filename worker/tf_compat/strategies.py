@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 
@@ -71,6 +72,17 @@ def with_local_cpus(count: int) -> Iterator[None]:
         yield
     finally:
         extended._initialize_local_devices = original
+
+
+def read_as_numbers() -> None:
+    """Has a variable that is spread over replicas be a number and an array in Python, as any other is:
+    TensorFlow (2.21) leaves that out, and many callbacks have `int(self.model.optimizer.iterations)`.
+    """
+    from tensorflow.python.distribute.values import DistributedVariable
+
+    DistributedVariable.__int__ = lambda self: int(self.numpy())
+    DistributedVariable.__float__ = lambda self: float(self.numpy())
+    DistributedVariable.__array__ = lambda self, dtype=None: np.asarray(self.numpy(), dtype)
 
 
 @contextlib.contextmanager
