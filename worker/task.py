@@ -13,7 +13,7 @@ from worker.contract.environment import Env
 from worker.contract.exit_codes import ExitCode
 from worker.contract.run_config import GRACE_SECONDS, ElasticWorkers, RunConfig, elastic_workers
 from worker.contract.strategies import STRATEGIES
-from worker.contract.task_names import pod_name
+from worker.contract.task_names import TaskFile, pod_name, task_file
 from worker.failures import Failure
 
 
@@ -88,6 +88,14 @@ class Task:
         """Returns the pod name of a task of `cluster`."""
         pods = self.generation.pods if self.generation is not None else {}
         return pods.get((role, index)) or pod_name(self.config.run, role, index)
+
+    def file(self, name: TaskFile) -> Path | None:
+        """Returns the path of a file of this task's, None where it has no directory."""
+        return Path(self.file_of(self.name, name)) if self.directory is not None else None
+
+    def file_of(self, pod: str, name: TaskFile) -> str:
+        """Returns the path of a file of the task in `pod`, as that task knows it."""
+        return task_file(name, self.directory or "", self.name, pod)
 
     @property
     def serves(self) -> bool:

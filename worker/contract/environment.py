@@ -53,7 +53,7 @@ class Env:
     that would be too long for an environment string; ROLE and TASK_INDEX then name the task.
     """
     TASK_DIR: Final = "TF_LAUNCHER_TASK_DIR"
-    """This task's private, writable directory; see `released_path`."""
+    """This task's private, writable directory; see `task_file`."""
     COPIES_DIR: Final = "TF_LAUNCHER_COPIES_DIR"
     """A directory in memory of this task's own, for copies of the training; unset where none are kept. It
     outlives the training process, and not the pod.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 DISPATCHER: Final = "dispatcher"
 
@@ -22,58 +22,23 @@ def pod_name(run: str, role: str, index: int) -> str:
     return f"{run}-{in_names(role)}-{index}"
 
 
-def released_path(task_dir: str, pod: str, peer: str) -> str:
-    """Returns the path of the file that tells `peer` to leave. Its text is the outcome.
+TaskFile = Literal[
+    "released",  # tells a server to leave; its text is the outcome
+    "leaving",  # says that the server got SIGTERM
+    "dismissed",  # tells a server that got SIGTERM that its chief has saved
+    "identity",  # says what the server runs
+    "chief",  # has the number of the context of the server's chief
+    "copies",  # says at which port the server keeps copies of the training
+    "profile",  # tells the task to begin or end a profile
+]
 
-    `task_dir` is the `Env.TASK_DIR` of the task that asks, and `pod` its `pod_name`; `peer` is that of the
-    other task. On Kubernetes every task has the same path on a disk of its own. Where tasks share a disk, the
-    pod's name is a component of the path, and the peer's name replaces it.
+
+def task_file(name: TaskFile, task_dir: str, pod: str, peer: str) -> str:
+    """Returns the path of a file of `peer`, the pod name of a task.
+
+    `task_dir` is the `Env.TASK_DIR` of the task that asks, and `pod` its `pod_name`. On Kubernetes every task
+    has the same path on a disk of its own. Where tasks share a disk, the pod's name is a component of the
+    path, and the peer's name replaces it.
     """
-    return _peers_file(task_dir, pod, peer, "released")
-
-
-def leaving_path(task_dir: str, pod: str, peer: str) -> str:
-    """Returns the path of the file that says that the server `peer` got SIGTERM. Arguments as in
-    `released_path`.
-    """
-    return _peers_file(task_dir, pod, peer, "leaving")
-
-
-def dismissed_path(task_dir: str, pod: str, peer: str) -> str:
-    """Returns the path of the file that tells the server `peer`, which got SIGTERM, that its chief has saved.
-    Arguments as in `released_path`.
-    """
-    return _peers_file(task_dir, pod, peer, "dismissed")
-
-
-def identity_path(task_dir: str, pod: str, peer: str) -> str:
-    """Returns the path of the file in which the server `peer` says what it runs. Arguments as in
-    `released_path`.
-    """
-    return _peers_file(task_dir, pod, peer, "identity")
-
-
-def chief_path(task_dir: str, pod: str, peer: str) -> str:
-    """Returns the path of the file in which the server `peer` has the number of its chief's context.
-    Arguments as in `released_path`.
-    """
-    return _peers_file(task_dir, pod, peer, "chief")
-
-
-def copies_path(task_dir: str, pod: str, peer: str) -> str:
-    """Returns the path of the file in which the server `peer` says at which port it keeps copies of the
-    training. Arguments as in `released_path`.
-    """
-    return _peers_file(task_dir, pod, peer, "copies")
-
-
-def profile_path(task_dir: str, pod: str, peer: str) -> str:
-    """Returns the path of the file that tells `peer` to begin or end a profile. Arguments as in
-    `released_path`.
-    """
-    return _peers_file(task_dir, pod, peer, "profile")
-
-
-def _peers_file(task_dir: str, pod: str, peer: str, name: str) -> str:
     parts = [peer if part == pod else part for part in task_dir.split("/")]
     return "/".join([*parts, name])

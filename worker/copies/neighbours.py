@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from worker.checkpoints.position import Position
-from worker.contract import task_names
 from worker.copies import transfer
 from worker.copies.memory import MemoryCopies, name_of, position_of
 from worker.parameter_server.admission import read_file
@@ -21,13 +19,14 @@ from worker.task import Task
 @contextlib.contextmanager
 def hosting(task: Task, folder: str | None) -> Iterator[None]:
     """Keeps in `folder` what the chief puts, until the block ends; None where nothing is kept."""
-    if folder is None or task.directory is None:
+    port_file = task.file("copies")
+    if folder is None or port_file is None:
         yield
         return
     copies = MemoryCopies(folder, None, lambda _: None)
     copies.whole()
     with transfer.serving(copies.files, copies) as port:
-        Path(task_names.copies_path(task.directory, task.name, task.name)).write_text(f"{port}\n")
+        port_file.write_text(f"{port}\n")
         yield
 
 
@@ -45,7 +44,7 @@ class Neighbours:
         for index, address in task.cluster.get("ps", {}).items():
             if task.directory is None:
                 break
-            path = task_names.copies_path(task.directory, task.name, task.pod("ps", index))
+            path = task.file_of(task.pod("ps", index), "copies")
             port = read_file(path, "ps", index).strip()
             if port.isdecimal():
                 addresses.append(probes.at_port(address, int(port)))

@@ -10,12 +10,9 @@ from __future__ import annotations
 import concurrent.futures
 import glob
 from collections.abc import Collection
-from pathlib import Path
-from typing import Any
 
 import tensorflow as tf
 
-from worker.contract import task_names
 from worker.devices import on_server
 from worker.failures import program_error
 from worker.peers.elastic_identity import Identity, difference, digest
@@ -34,8 +31,8 @@ def own_identity(task: Task) -> Identity:
 
 def introduce(task: Task) -> None:
     """Writes this server's identity. Call it before the server is up."""
-    if task.directory is not None:
-        path = Path(task_names.identity_path(task.directory, task.name, task.name))
+    path = task.file("identity")
+    if path is not None:
         path.write_text(own_identity(task).to_json(), encoding="utf-8")
 
 
@@ -95,7 +92,7 @@ class Admission:
 
     def _free(self, role: str, index: int) -> None:
         """Has this chief follow the one before it: what that had on the server is freed."""
-        path = self._path(task_names.chief_path, role, index)
+        path = self._task.file_of(self._task.pod(role, index), "chief")
         earlier = read_file(path, role, index)
         context_id = server_contexts.own_id()
         if earlier.isdecimal() and int(earlier) != context_id:
@@ -104,13 +101,8 @@ class Admission:
             tf.io.write_file(path, str(context_id))
 
     def _identity(self, worker: int) -> Identity | None:
-        return Identity.from_json(
-            read_file(self._path(task_names.identity_path, "worker", worker), "worker", worker)
-        )
-
-    def _path(self, path_of: Any, role: str, index: int) -> str:
-        task = self._task
-        return str(path_of(task.directory, task.name, task.pod(role, index)))
+        path = self._task.file_of(self._task.pod("worker", worker), "identity")
+        return Identity.from_json(read_file(path, "worker", worker))
 
 
 def read_file(path: str, role: str, index: int) -> str:

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from worker.contract import task_names
 from worker.contract.strategies import STRATEGIES
 from worker.devices import on_server
 from worker.peers import probes
@@ -37,11 +36,7 @@ class ServerProfile:
     """A server's part."""
 
     def __init__(self, task: Task) -> None:
-        self._path = (
-            None
-            if task.directory is None
-            else Path(task_names.profile_path(task.directory, task.name, task.name))
-        )
+        self._path = task.file("profile")
         self._profile: Profile | None = None
         self._number = ""
         self._until = 0.0
@@ -126,7 +121,7 @@ class Servers:
         return self._answers(_DONE, _DONE_SECONDS)
 
     def _order(self, name: str, word: str) -> None:
-        path = task_names.profile_path(self._task.directory or "", self._task.name, name)
+        path = self._task.file_of(name, "profile")
         with self._reached(name):
             tf.io.write_file(path, f"{word} {self._number}")
 
@@ -148,7 +143,7 @@ class Servers:
 
     def _answer(self, name: str, what: str) -> bytes | None:
         """Returns None where there is none yet."""
-        path = task_names.profile_path(self._task.directory or "", self._task.name, name)
+        path = self._task.file_of(name, "profile")
         path = f"{path}.{self._number}.{what}"
         with self._reached(name):
             if tf.size(tf.io.matching_files(glob.escape(path))) > 0:

@@ -14,7 +14,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker.contract import task_names
 from worker.contract.records import Released
 from worker.contract.strategies import STRATEGIES
 from worker.devices import on_server
@@ -117,7 +116,7 @@ def _regain(tasks: list[tuple[str, int]], can_connect: bool, alive: Callable[[],
 
 
 def _write(task: Task, name: str, role: str, index: int, outcome: str) -> bool:
-    path = task_names.released_path(task.directory or "", task.name, name)
+    path = task.file_of(name, "released")
     try:
         with on_server(role, index):
             tf.io.write_file(path, outcome)

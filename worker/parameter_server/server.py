@@ -18,9 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from worker.contract import task_names
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Done, Ready, WasReleased
+from worker.contract.task_names import TaskFile
 from worker.failures import lost_chief, program_error
 from worker.imports import import_tensorflow
 from worker.peers import probes
@@ -40,18 +40,12 @@ counts as stalled.
 """
 
 
-_FILES = (
-    task_names.released_path,
-    task_names.leaving_path,
-    task_names.dismissed_path,
-    task_names.chief_path,
-    task_names.profile_path,
-)
+_FILES: tuple[TaskFile, ...] = ("released", "leaving", "dismissed", "chief", "profile")
 
 
 def forget_release(task: Task) -> None:
     """Removes the files that an earlier container of this pod got. Call it before the server is up."""
-    for path in (_own(task, path_of) for path_of in _FILES):
+    for path in map(task.file, _FILES):
         if path is not None:
             path.unlink(missing_ok=True)
 
@@ -98,8 +92,8 @@ class _Sigterm:
 
     def __init__(self, task: Task, chief: ChiefWatch | None) -> None:
         self._chief = chief
-        self._path = _own(task, task_names.leaving_path)
-        self._dismissed = _own(task, task_names.dismissed_path)
+        self._path = task.file("leaving")
+        self._dismissed = task.file("dismissed")
         self._came = False
         self._look_at = 0.0
         if self._chief and self._path:
@@ -129,7 +123,7 @@ class _Sigterm:
 
 def _until_released(task: Task, watch: Watch, look: Callable[[], None]) -> str:
     """Returns the outcome that the chief has written. `look` is called in each round."""
-    path = _own(task, task_names.released_path)
+    path = task.file("released")
     config = task.config
     chief = (
         ChiefWatch(config.chief_address, config.chief_lost_seconds, config.starting_deadline_seconds)
@@ -156,10 +150,3 @@ def _outcome(path: Path) -> str:
         if text or time.monotonic() > deadline:
             return text
         time.sleep(0.01)
-
-
-def _own(task: Task, path_of: Callable[[str, str, str], str]) -> Path | None:
-    """Returns the path of a file of this task's, None where it has no directory."""
-    if task.directory is None:
-        return None
-    return Path(path_of(task.directory, task.name, task.name))

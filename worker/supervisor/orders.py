@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from worker.contract import orders, task_names
+from worker.contract import orders
 from worker.contract.environment import Env
+from worker.contract.task_names import task_file
 from worker.supervisor.starter_client import StarterClient
 
 _LISTENING_SECONDS = 10.0
@@ -98,7 +99,7 @@ class Orders:
             return _problem("it takes no steps of the runtime's loop at the moment")
         if not self._profiling.acquire(blocking=False):
             return _problem("another profile is taken at the moment")
-        path = Path(task_names.profile_path(self._directory, self._task, self._task))
+        path = Path(task_file("profile", self._directory, self._task, self._task))
         child, number = self._starter().child, secrets.token_hex(4)
         try:
             unfinished = path.with_name(f"{path.name}.new")

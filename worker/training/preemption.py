@@ -18,13 +18,12 @@ import glob
 import os
 import signal
 import time
-from collections.abc import Callable
 from types import FrameType
 
 import tensorflow as tf
 
-from worker.contract import task_names
 from worker.contract.exit_codes import ExitCode
+from worker.contract.task_names import TaskFile
 from worker.devices import on_server
 from worker.process.sigterm import leave_on_signal
 from worker.task import Task
@@ -101,13 +100,12 @@ class _Servers:
             with contextlib.suppress(tf.errors.OpError):  # it is gone already
                 if self._is_leaving(index):
                     with on_server("ps", index):
-                        tf.io.write_file(self._path(task_names.dismissed_path, index), "")
+                        tf.io.write_file(self._path("dismissed", index), "")
 
     def _is_leaving(self, index: int) -> bool:
-        pattern = glob.escape(self._path(task_names.leaving_path, index))
+        pattern = glob.escape(self._path("leaving", index))
         with on_server("ps", index):
             return bool(tf.size(tf.io.matching_files(pattern)) > 0)
 
-    def _path(self, path_of: Callable[[str, str, str], str], index: int) -> str:
-        task = self._task
-        return path_of(str(task.directory), task.name, task.pod("ps", index))
+    def _path(self, name: TaskFile, index: int) -> str:
+        return self._task.file_of(self._task.pod("ps", index), name)

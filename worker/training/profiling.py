@@ -15,7 +15,6 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -23,7 +22,6 @@ import tensorflow as tf
 from worker.checkpoints.files import Files
 from worker.collective import kv_store
 from worker.collective.halts import Halts
-from worker.contract import task_names
 from worker.failures import Failure, sentence
 from worker.parameter_server.profiles import Servers
 from worker.process.profile import Profile
@@ -81,12 +79,11 @@ class Profiler:
         self._files = files
         self._reporter = reporter
         self._watch = watch
-        self._path: Path | None = None
+        self._path = task.file("profile") if task.is_primary else None
         self._halts = Halts(task) if task.config.is_collective and task.peers else None
         if self._halts is not None:
             self._halts.watch()
-        if task.is_primary and task.directory is not None:
-            self._path = Path(task_names.profile_path(task.directory, task.name, task.name))
+        if self._path is not None:
             watch.trains(True)
         self._active: _Active | None = None
         self._is_first = True

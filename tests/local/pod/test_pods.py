@@ -19,7 +19,7 @@ from launcher.errors import NotFoundError
 from launcher.object_names import RECLAIM_ANNOTATION, SPEC_ANNOTATION
 from launcher.status import Phase
 from tests.local.machine import Machine, job
-from worker.contract.task_names import pod_name, released_path
+from worker.contract.task_names import pod_name, task_file
 
 REPORT = (
     "import json, os, sys; print(json.dumps({'env': dict(os.environ), 'cwd': os.getcwd(), 'argv': sys.argv}))"
@@ -139,8 +139,8 @@ def test_a_tasks_directory_is_found_from_a_peers(machine: Machine) -> None:
     """The chief writes the release to its own disk on this machine, so the path must be the peer's."""
     own_pod, peer = pod_name("demo", "chief", 0), pod_name("demo", "worker", 1)
     code = "import sys; sys.path.insert(0, '')\n"
-    code += "from worker.contract.task_names import released_path as r; import os\n"
-    code += f"print(r(os.environ['TASK_DIR'], {own_pod!r}, {peer!r}))"
+    code += "from worker.contract.task_names import task_file; import os\n"
+    code += f"print(task_file('released', os.environ['TASK_DIR'], {own_pod!r}, {peer!r}))"
     env = [{"name": "TASK_DIR", "value": TASK}]
     chief = job("chief", code, primary=True, env=env, mounts={TASK: {"emptyDir": {}}})
     worker = job(
@@ -152,7 +152,9 @@ def test_a_tasks_directory_is_found_from_a_peers(machine: Machine) -> None:
     )
     assert machine.run(chief, worker).phase is Phase.SUCCEEDED
     assert machine.texts("chief") == [machine.texts("worker")[1] + "/released"]
-    assert released_path(TASK, own_pod, peer) == f"{TASK}/released", "one path on a disk each, in Kubernetes"
+    assert task_file("released", TASK, own_pod, peer) == f"{TASK}/released", (
+        "one path on a disk each, in Kubernetes"
+    )
 
 
 def test_the_environment_is_the_images_and_not_the_users(

@@ -16,7 +16,6 @@ _CHIEF = """
 import os, socket, sys
 from pathlib import Path
 import tensorflow as tf
-from worker.contract import task_names
 from worker.parameter_server.release import release
 from worker.contract.run_config import RunConfig
 from worker.process.watch import Watch
@@ -37,7 +36,7 @@ config = RunConfig(
 )
 members = {"chief": {0: chief}, "worker": {0: worker}, "ps": {0: ps}}
 task = Task(config, "chief", 0, members, sys.argv[1], None)
-places = [Path(task_names.released_path(task.directory, task.name, task.pod(r, 0))) for r in ("worker", "ps")]
+places = [Path(task.file_of(task.pod(r, 0), "released")) for r in ("worker", "ps")]
 for number in range(int(sys.argv[2])):
     for place in places:
         place.parent.mkdir(parents=True, exist_ok=True)
