@@ -17,6 +17,11 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
+def counted_role(count: int, role: str) -> str:
+    """Returns `1 worker`, `2 workers`, `2 ps`."""
+    return f"{count:,} ps" if role == "ps" else counted(count, role)
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """Returns the known word that `word` may have been meant for; "" where there is none."""
     import difflib  # few commands are misspelt

@@ -331,6 +331,12 @@ def labels_of(item: Mapping[str, Any]) -> Mapping[str, str]:
     return item["metadata"].get("labels") or {}
 
 
+def task_of(pod: Mapping[str, Any]) -> tuple[str, int]:
+    """The role and the index of a pod of an Indexed Job."""
+    labels = labels_of(pod)
+    return labels.get(ROLE_LABEL, ""), int(labels.get(INDEX_KEY, 0))
+
+
 def is_primary(item: Mapping[str, Any]) -> bool:
     """Whether it is the run's primary Job, or the JobSet that is the run."""
     return annotations_of(item).get(PRIMARY_ANNOTATION) == "true"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -99,6 +100,14 @@ def test_a_value_is_named_for_what_it_holds(path: Path) -> None:
         )
     }
     assert not names & VAGUE
+
+
+@pytest.mark.parametrize("package", ["kubernetes", "local"])
+def test_a_list_of_modules_is_whole(package: str) -> None:
+    folder = ROOT / "launcher" / "backends" / package
+    listed = re.findall(r"^    (\w+)/? +\S", (folder / "__init__.py").read_text(), re.MULTILINE)
+    modules = {path.stem for path in folder.iterdir() if not path.stem.startswith("__")}
+    assert sorted(listed) == sorted(modules)
 
 
 def test_public_names_are_there_and_sorted() -> None:

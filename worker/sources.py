@@ -17,7 +17,7 @@ import tempfile
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -158,9 +158,23 @@ def _from_bucket(url: str, file: IO[bytes], scratch: Path, seconds: float) -> No
 def _by_tensorflow(url: str, file: IO[bytes], scratch: Path, seconds: float) -> None:
     """In a process of its own: what a supervisor imports, its training processes have."""
     path = scratch / "archive"
+    done = _answered(url, [sys.executable, "-c", _COPY, url, str(path)], os.environ, seconds)
+    if done.returncode != 0:
+        reason = " ".join((done.stdout or done.stderr).split())[-500:]
+        raise _not_fetched(url, reason, done.returncode != _REFUSED)
+    with path.open("rb") as copied:
+        _copy(copied, file, url)
+    path.unlink()
+
+
+def _answered(
+    url: str, command: Sequence[str], environment: Mapping[str, str], seconds: float
+) -> subprocess.CompletedProcess[str]:
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", _COPY, url, str(path)],
+        return subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             errors="replace",
@@ -169,12 +183,6 @@ def _by_tensorflow(url: str, file: IO[bytes], scratch: Path, seconds: float) -> 
         )
     except subprocess.TimeoutExpired:
         raise _not_fetched(url, f"no answer within {seconds:.0f} s", True) from None
-    if done.returncode != 0:
-        reason = " ".join((done.stdout or done.stderr).split())[-500:]
-        raise _not_fetched(url, reason, done.returncode != _REFUSED)
-    with path.open("rb") as copied:
-        _copy(copied, file, url)
-    path.unlink()
 
 
 def _not_fetched(url: str, why: str, temporary: bool) -> Failure:
@@ -259,19 +267,7 @@ def _clone(source: FetchedSource, folder: Path, scratch: Path, seconds: float) -
     settings = [word for each in safe for word in ("-c", each)]
 
     def call(*words: str) -> None:
-        try:
-            done = subprocess.run(
-                [git, *settings, *words],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=seconds,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise _not_fetched(source.url, f"no answer within {seconds:.0f} s", True) from None
+        done = _answered(source.url, [git, *settings, *words], environment, seconds)
         if done.returncode != 0:
             message = " ".join(done.stderr.split())[-500:]
             raise _not_fetched(source.url, f"git says: {message}", _AWAY.search(message) is not None)

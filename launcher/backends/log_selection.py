@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from launcher.errors import NotFoundError
-from launcher.lists_and_counts import listed
+from launcher.lists_and_counts import counted_role, listed
 from worker.contract.task_names import pod_name
 
 _SHOWN = 8
@@ -44,7 +44,7 @@ class Selection:
         replicas = dict(desired)
         for role, index, _ in pods:
             replicas[role] = max(replicas.get(role, 1), index + 1)
-        has = listed([f"{count} {_plural(role, count)}" for role, count in replicas.items()])
+        has = listed([counted_role(count, role) for role, count in replicas.items()])
         for role in self.roles:
             if role not in replicas:
                 raise NotFoundError(f"run {run} has no {role}", f"It has {has}.")
@@ -68,7 +68,3 @@ EVERYONE = Selection()
 
 def _names(run: str, role: str, index: int) -> Sequence[str]:
     return (role, f"{role}-{index}", pod_name(run, role, index))
-
-
-def _plural(role: str, count: int) -> str:
-    return role if count == 1 or role == "ps" else f"{role}s"

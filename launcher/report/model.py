@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from launcher import sentences
 from launcher.backends.base import History
-from launcher.lists_and_counts import counted
+from launcher.lists_and_counts import counted, counted_role
 from launcher.redaction import redacted_message
 from launcher.report import drawing
 from launcher.report.amounts import duration, number, rate
@@ -188,7 +188,7 @@ def _facts(status: RunStatus, begin: float, zone: tzinfo | None) -> tuple[str, .
 
 def _count(role: RoleStatus) -> str:
     """`1 chief`; of elastic workers how many there are to be now, and how many there may be."""
-    text = f"{role.desired:,} {_plural(role.role, role.desired)}"
+    text = counted_role(role.desired, role.role)
     return text if role.elastic is None else f"{text} ({role.elastic.min:,} to {role.elastic.max:,})"
 
 
@@ -210,10 +210,6 @@ def _written(value: Any) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= _MOST_LETTERS else text[: _MOST_LETTERS - 3] + "..."
-
-
-def _plural(role: str, count: int) -> str:
-    return role if count == 1 or role == "ps" else f"{role}s"
 
 
 def _gaps(history: History, tasks: Sequence[TaskTimeline]) -> list[str]:

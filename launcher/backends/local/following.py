@@ -17,7 +17,7 @@ from launcher.backends.local.store import BrokenRunError, RunDirectory, Submissi
 from launcher.backends.run_facts import submitted
 from launcher.errors import NotFoundError
 from launcher.object_names import ROLE_LABEL
-from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY, Phase, RunStatus, attempts, fold
+from launcher.status import ATTEMPT_ANNOTATION, Phase, RunStatus, attempts, fold, task_of
 from worker.contract.records import Record
 
 _TICK_SECONDS: Final = 0.1
@@ -47,8 +47,7 @@ class _LogFile:
     def __init__(self, directory: RunDirectory, pod: Mapping[str, Any], most: int | None = None) -> None:
         metadata, hostname = pod["metadata"], pod["spec"]["hostname"]
         self.name: str = metadata["name"]
-        self._role: str = metadata["labels"].get(ROLE_LABEL, "")
-        self._index = int(metadata["labels"][INDEX_KEY])
+        self._role, self._index = task_of(pod)
         self.attempt = int(metadata["annotations"][ATTEMPT_ANNOTATION])
         self._path = directory.log(hostname, self.attempt)
         self._growth_path = directory.growth(hostname, self.attempt)
@@ -170,7 +169,7 @@ class Logs:
 
     def update(self, state: Mapping[str, Any], since: float | None = None) -> None:
         """Adds the logs of new pods. `since` is that of the selection, in seconds since the epoch."""
-        latest = {_task(pod): pod["metadata"]["uid"] for pod in state["pods"]}
+        latest = {task_of(pod): pod["metadata"]["uid"] for pod in state["pods"]}
         for pod in state["pods"]:
             uid = pod["metadata"]["uid"]
             if uid in self._files:
@@ -178,7 +177,7 @@ class Logs:
             file = _LogFile(self._directory, pod, self._most)
             if self._selection.takes(self._directory.run, *file.task, file.name):
                 self._files[uid] = file
-                only_earlier = self._selection.previous and uid == latest[_task(pod)]
+                only_earlier = self._selection.previous and uid == latest[task_of(pod)]
                 if only_earlier:
                     self._latest.add(uid)
                 if self._timed:
@@ -199,11 +198,6 @@ class Logs:
                 yield from of_earlier_processes(file.read_all(last=last), self._selection.tail)
             else:
                 yield from file.read_all(last=last)
-
-
-def _task(pod: Mapping[str, Any]) -> tuple[str, int]:
-    labels = pod["metadata"]["labels"]
-    return labels.get(ROLE_LABEL, ""), int(labels[INDEX_KEY])
 
 
 class StateReader:
@@ -380,7 +374,7 @@ def follow_logs(directory: RunDirectory, selection: Selection, *, until_end: boo
         job["metadata"]["labels"].get(ROLE_LABEL, ""): job["spec"].get("completions") or 1
         for job in state["jobs"]
     }
-    pods = [(*_task(pod), str(pod["metadata"]["name"])) for pod in state["pods"]]
+    pods = [(*task_of(pod), str(pod["metadata"]["name"])) for pod in state["pods"]]
     selection.check(directory.run, desired, pods)
     return _lines(directory, reader, selection, until_end)
 

@@ -30,7 +30,7 @@ from launcher.backends.kubernetes.state.run_state import RunState, SlimPod
 from launcher.backends.latest_records import HEAD_BYTES, LatestRecords, written_once
 from launcher.errors import BackendError, NotFoundError
 from launcher.object_names import ROLE_LABEL
-from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY, Phase, Records, RunStatus
+from launcher.status import ATTEMPT_ANNOTATION, Phase, Records, RunStatus, task_of
 from worker.contract.records import Event
 
 _TAIL_LINES: Final = 400
@@ -230,12 +230,6 @@ def _last_words(session: Session) -> list[LogLine]:
 def has_begun(pod: SlimPod) -> bool:
     """Whether the pod runs or has run, so that there may be a log."""
     return pod["status"]["phase"] not in (None, "Pending")
-
-
-def task_of(pod: SlimPod) -> tuple[str, int]:
-    """The pod's role and index."""
-    labels = pod["metadata"]["labels"]
-    return labels.get(ROLE_LABEL, ""), int(labels.get(INDEX_KEY, 0))
 
 
 def tells_progress(run_state: RunState, pod: SlimPod) -> bool:

@@ -11,7 +11,7 @@ from launcher.backends.base import History, LogLine
 from launcher.backends.kubernetes.api_server.client import Client
 from launcher.backends.kubernetes.api_server.parallel import together
 from launcher.backends.kubernetes.observe import events
-from launcher.backends.kubernetes.observe.following import has_begun, task_of, tells_progress
+from launcher.backends.kubernetes.observe.following import has_begun, tells_progress
 from launcher.backends.kubernetes.observe.pod_logs import LogSource, PodLog
 from launcher.backends.kubernetes.observe.session import look
 from launcher.backends.kubernetes.state.clock_skew import local_history
@@ -19,7 +19,7 @@ from launcher.backends.kubernetes.state.root_object import RootObject
 from launcher.backends.kubernetes.state.run_state import RunState, SlimPod, has_ended
 from launcher.backends.latest_records import LatestRecords
 from launcher.errors import BackendError, NotFoundError
-from launcher.status import attempts, seconds
+from launcher.status import attempts, seconds, task_of
 
 _MOST_LOGS: Final = 64
 """Logs that are read in addition to those with the progress. Of more pods only the times are shown."""

@@ -15,8 +15,8 @@ from launcher.backends.kubernetes.api_server.client import SILENCE_SECONDS, Clie
 from launcher.backends.kubernetes.api_server.streams import Stream
 from launcher.backends.kubernetes.observe.watch import REFUSALS, Mailbox
 from launcher.backends.kubernetes.state.run_state import SlimPod
-from launcher.object_names import CONTAINER, ROLE_LABEL
-from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY, seconds
+from launcher.object_names import CONTAINER
+from launcher.status import ATTEMPT_ANNOTATION, seconds, task_of
 from worker.contract.records import Record
 
 _MAX_LINE_BYTES: Final = 1 << 20
@@ -47,8 +47,7 @@ class LogSource:
         return cls(
             namespace,
             metadata["name"],
-            metadata["labels"].get(ROLE_LABEL, ""),
-            int(metadata["labels"].get(INDEX_KEY, 0)),
+            *task_of(pod),
             int(metadata["annotations"][ATTEMPT_ANNOTATION]),
         )
 
