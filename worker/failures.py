@@ -22,9 +22,9 @@ from worker.contract.notebook_lines import located
 from worker.tf_compat import connections
 
 _FIT_OF_KERAS_3 = (
-    "Model.fit of Keras 3 cannot train under MultiWorkerMirrored or ParameterServer; make the script a "
-    "program with model() and train_dataset(), which the runtime trains under every strategy with Keras 3 "
-    "(docs/programs.md: Bring a Keras script), or import tf_keras in the place of keras"
+    "Model.fit of Keras 3 cannot train under MultiWorkerMirrored or ParameterServer; leave the strategy out "
+    "and give the script as program.script, whose fit() the runtime carries out under every strategy "
+    "(docs/keras-scripts.md), or import tf_keras in the place of keras"
 )
 _NO_WORKERS_DATASET = "ClusterCoordinator.create_per_worker_dataset"
 """What TensorFlow names where a dataset is read by the strategy and not by its workers."""

@@ -353,4 +353,4 @@ def test_a_script_that_calls_fit_is_told_what_to_write(
     assert first.ended() == ExitCode.PROGRAM_ERROR
     message = first.until(Event.FAILED).fields["message"]
     assert message.startswith("Model.fit of Keras 3 cannot train under")
-    assert "Bring a Keras script" in message
+    assert "give the script as program.script" in message
