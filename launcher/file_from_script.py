@@ -13,7 +13,7 @@ from pydantic.alias_generators import to_camel
 from launcher import object_names
 from launcher.config.spec import API_VERSION
 from launcher.errors import Problem, SpecError
-from launcher.validation import notebook
+from launcher.validation import notebook_to_script
 from worker.contract.notebook_lines import NOTEBOOK
 from worker.contract.strategies import STRATEGIES, Kind
 
@@ -98,7 +98,7 @@ def _imports_others(script: Path) -> bool:
     """Whether the script imports a module that lies beside it. One that cannot be read is told later."""
     try:
         text = script.read_bytes()
-        tree = ast.parse(notebook.script(text, "").text if script.suffix == NOTEBOOK else text)
+        tree = ast.parse(notebook_to_script.script(text, "").text if script.suffix == NOTEBOOK else text)
     except (OSError, SyntaxError, ValueError, RecursionError):
         return False
     names: set[str] = set()

@@ -18,7 +18,7 @@ from launcher.plan.program_files import MOST_BYTES, MOUNTED_BYTES, ProgramFiles
 from launcher.validation import (
     endless_data,
     keras_options,
-    notebook,
+    notebook_to_script,
     parameter_names,
     python_in_data,
     python_syntax,
@@ -66,7 +66,7 @@ def _checked(loaded: Loaded) -> tuple[dict[str, bytes] | None, list[Problem]]:
     if (book := _notebook(program, files)) is not None:
         try:
             files = _with_script(files, book)[0]
-        except notebook.NotebookError as error:
+        except notebook_to_script.NotebookError as error:
             return None, [loaded.problem(("spec", "program", "script"), f"{book}: {error}")]
     missing = _missing(files, program.entrypoint) if program.entrypoint is not None else ""
     if missing:
@@ -111,7 +111,7 @@ def notices(loaded: Loaded) -> list[str]:
     program = loaded.cluster.spec.program
     if program is None or program.shipped is None:
         return []
-    with contextlib.suppress(_RefusedError, notebook.NotebookError):  # which are told by `read`
+    with contextlib.suppress(_RefusedError, notebook_to_script.NotebookError):  # which are told by `read`
         files = _files(loaded, program.shipped)
         if (book := _notebook(program, files)) is not None:
             return [f"{book}: {notice}" for notice in _with_script(files, book)[1]]
@@ -128,7 +128,7 @@ def _with_script(files: Mapping[str, bytes], book: str) -> tuple[dict[str, bytes
     """Returns the files with the script in the place of the notebook, and what was left out. Raises
     NotebookError.
     """
-    made = notebook.script(files[book], posixpath.basename(book))
+    made = notebook_to_script.script(files[book], posixpath.basename(book))
     folder = posixpath.dirname(book)
     written = {posixpath.join(folder, name): text.encode() for name, text in made.files.items()}
     others = {name: content for name, content in files.items() if name != book}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from launcher.validation import notebook
-from launcher.validation.notebook import NotebookError
+from launcher.validation import notebook_to_script
+from launcher.validation.notebook_to_script import NotebookError
 from worker.contract.notebook_lines import located
 
 INSTALLED = "is left out: program.packages: [{}] installs it in each task"
@@ -23,8 +23,8 @@ def book(*cells: str, **metadata: Any) -> bytes:
     ).encode()
 
 
-def script(*cells: str) -> notebook.Script:
-    made = notebook.script(book(*cells), "train.ipynb")
+def script(*cells: str) -> notebook_to_script.Script:
+    made = notebook_to_script.script(book(*cells), "train.ipynb")
     compile(made.text, "train.ipynb.py", "exec")
     return made
 
@@ -138,7 +138,7 @@ def test_a_file_that_a_cell_writes_travels() -> None:
 )
 def test_what_is_no_script_is_refused(content: bytes, message: str) -> None:
     with pytest.raises(NotebookError) as raised:
-        notebook.script(content, "train.ipynb")
+        notebook_to_script.script(content, "train.ipynb")
     assert message in str(raised.value)
 
 
