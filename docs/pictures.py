@@ -25,7 +25,7 @@ from launcher.backends.latest_records import LatestRecords
 from launcher.backends.local.backend import LocalBackend
 from launcher.backends.local.following import StateReader
 from launcher.cli import live_view
-from launcher.report.model import report
+from launcher.report.page_content import report
 from launcher.report.timeline_rows import STATE_TEXTS
 from launcher.status import attempts, fold, latest
 from launcher.task_records.remaining_time import Pace

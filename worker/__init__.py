@@ -29,9 +29,9 @@ def release() -> None:
     Raises:
       RuntimeError: the launcher's environment variables are damaged; the message says which.
     """
-    from worker import scripts
+    from worker import own_strategy_scripts
 
-    scripts.release()
+    own_strategy_scripts.release()
 
 
 def alive() -> None:
@@ -45,9 +45,9 @@ def alive() -> None:
     Raises:
       RuntimeError: the launcher's environment variables are damaged; the message says which.
     """
-    from worker import scripts
+    from worker import own_strategy_scripts
 
-    scripts.alive()
+    own_strategy_scripts.alive()
 
 
 def save_here() -> None:

@@ -31,8 +31,8 @@ class Hooks:
     step, metrics, settle)` is called before each execution, and may end the task, `epoch_ended(model, epoch,
     metrics, is_last)` after each epoch: see `saver.Saver`. `taken(steps, settle)` is called before each
     execution with the number of steps until there, `trained(steps)` after the last one: see
-    `profiling.Profiler`. `times` says where the steps' time goes. Objects put into `kept` live as long as the
-    process.
+    `training_profile.Profiler`. `times` says where the steps' time goes. Objects put into `kept` live
+    as long as the process.
     """
 
     reporter: Reporter

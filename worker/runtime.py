@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from worker import packages, scripts, sources
+from worker import own_strategy_scripts, packages, sources
 from worker.buckets import prefetch
 from worker.buckets.bucket import check_library, is_bucket
 from worker.collective.elastic_rendezvous import Elastic
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     reporter = Reporter(socket.gethostname())
     environment = dict(os.environ)  # TF_CONFIG may become too long for another program's environment
     try:
-        script = scripts.parse(arguments)
+        script = own_strategy_scripts.parse(arguments)
         task = from_environment()
         _check_version(task)
         _check_bucket(task)
@@ -97,7 +97,7 @@ def start_training(arguments: Sequence[str]) -> NoReturn:
     *worker_arguments, orders, reports, signs, stacks, parent = arguments
     task = from_environment()
     prepare_environment(task.config.keras, task.script)
-    work = _work(task, scripts.parse(worker_arguments))
+    work = _work(task, own_strategy_scripts.parse(worker_arguments))
     starter.serve(work, starter.Pipes(int(orders), int(reports), int(signs), int(stacks)), int(parent))
 
 
@@ -154,7 +154,7 @@ def _work(task: Task, script: Sequence[str]) -> starter.Work:
     forks = task.config.restarts_in_place > 0 or _elastic(task) is not None
     if script and not task.serves:
         # It may set variables that TensorFlow reads at its import.
-        return starter.Work(lambda watch: scripts.run(task, watch, script), forks=forks)
+        return starter.Work(lambda watch: own_strategy_scripts.run(task, watch, script), forks=forks)
     # If there is at most one training process, a preload would only cost memory.
     preload = partial(_preload, task) if forks else None
     if task.role in (DISPATCHER, DATA_WORKER):

@@ -11,7 +11,7 @@ from launcher.backends.base import PROGRAM, Finding
 from launcher.backends.kubernetes.api_server.api_errors import ApiError
 from launcher.backends.kubernetes.api_server.client import Client, Object
 from launcher.backends.kubernetes.preflight import doctor, needed_rights
-from launcher.controller import LEASE, training_operator
+from launcher.controller import LEASE, kubeflow_operator
 from launcher.controller.observed import TFJOB
 from launcher.controller.reconciler import is_nobodys
 from launcher.lists_and_counts import listed
@@ -110,7 +110,7 @@ def _training_operator(client: Client, spaces: Sequence[str]) -> Finding:
     if not all(client.allowed(space, "list", "coordination.k8s.io", "leases") for space in spaces or [""]):
         message = "you may not look for its lease"
         return Finding("operator", "unknown", message, "A training-operator would train each TFJob, too.")
-    if sentence := training_operator.running(client, spaces):
+    if sentence := kubeflow_operator.running(client, spaces):
         return Finding("operator", "missing", sentence, "Until then no TFJob is taken.")
     return Finding("operator", "ok", "no training-operator runs beside it")
 

@@ -157,7 +157,7 @@ class ResolvedRole:
     @cached_property
     def pod(self) -> Object:
         """The part of the pod template that the file decides, with the podTemplates merged over it. Use it
-        only after `launcher.plan.pod_template` has checked those.
+        only after `launcher.validation.pod_template` has checked those.
         """
         container = {"name": CONTAINER, **present(self.fields("container"))}
         spec = {"containers": [container], **present(self.fields("pod"))}

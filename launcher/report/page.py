@@ -15,7 +15,7 @@ from launcher.backends.base import History
 from launcher.errors import Problem, SpecError
 from launcher.plan.template_cache import TemplateCache
 from launcher.redaction import redacted
-from launcher.report.model import Report, report
+from launcher.report.page_content import Report, report
 
 _LONGEST: Final = 4_000
 """Characters of one text; the rest is cut off."""

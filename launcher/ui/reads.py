@@ -16,7 +16,7 @@ from launcher.backends.patience import Patience
 from launcher.config.spec import RoleName
 from launcher.report.amounts import duration
 from launcher.report.curves import Curve, curves
-from launcher.report.model import BADGES, Report, report
+from launcher.report.page_content import BADGES, Report, report
 from launcher.run import Run
 from launcher.status import RunStatus, latest
 from launcher.task_records import record_sentences

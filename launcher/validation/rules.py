@@ -23,10 +23,10 @@ from launcher.config.spec import (
 )
 from launcher.config.yaml_parser import FieldPath
 from launcher.lists_and_counts import did_you_mean, listed
-from launcher.plan import buckets, gang_scheduling, jobset, pod_template, roles, storage, topology
+from launcher.plan import buckets, gang_scheduling, jobset, roles, storage, topology
 from launcher.plan.roles import ResolvedRole
 from launcher.plan.topology import Topology
-from launcher.validation import kubernetes_fragments, parameter_names
+from launcher.validation import kubernetes_fragments, parameter_names, pod_template
 from worker.contract.environment import Env
 from worker.contract.notebook_lines import NOTEBOOK
 from worker.contract.parameters import SCRIPT_PARAMETERS, parameter_problems

@@ -59,7 +59,7 @@ def cells(*texts: str) -> str:
 
 @pytest.mark.thorough
 def test_a_program_from_a_notebook(here: Path) -> None:
-    program = (ROOT / "launcher" / "starter" / "train.py").read_text()
+    program = (ROOT / "launcher" / "init_template" / "train.py").read_text()
     document = from_the_document("Train from Python, or from a notebook")
     output = cells(f"%%writefile train.py\n{program}", *document)
     assert re.search(r"^chief-0 \| \S", output, re.MULTILINE)

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from worker.data_adapters.class_weights import ClassWeights
-from worker.data_adapters.orders import Order
+from worker.data_adapters.shuffle_orders import Order
 from worker.failures import program_error
 
 

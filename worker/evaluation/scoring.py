@@ -1,6 +1,6 @@
 """Scores a model on an evaluation dataset: between two epochs, beside the training, and without a training.
 
-All replicas take part, and each example counts once. `inline` does the same on the workers of a
+All replicas take part, and each example counts once. `on_workers` does the same on the workers of a
 ParameterServer run.
 """
 
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from worker.context import Loop
-from worker.evaluation import inline
+from worker.evaluation import on_workers
 from worker.input import datasets
 from worker.input.batch_division import Distributed
 from worker.parameter_server.executions import Executions
@@ -80,7 +80,7 @@ def scorer(
     evaluation dataset. `executions` are those on the workers of a ParameterServer run.
     """
     if executions is not None:
-        return inline.evaluation(loop, executions, steps)
+        return on_workers.evaluation(loop, executions, steps)
     if not (loop.validates and loop.program.has("evaluation_dataset")):
         return None
     with loop.strategy.scope():

@@ -21,7 +21,7 @@ from worker.context import Loop
 from worker.contract.run_config import ElasticWorkers
 from worker.data_adapters import fit_data
 from worker.failures import program_error, sentence
-from worker.input import batch_division, file_sharding, pass_length, unread_iterations, used_orders
+from worker.input import batch_division, file_sharding, pass_length, unread_iterations, used_shuffle_orders
 from worker.input.dataset_transfer import copied
 from worker.input.unread_iterations import Unread
 from worker.tf_compat import graphs
@@ -111,10 +111,10 @@ def _with_next_order(dataset: Any, strategy: Any) -> tuple[Any, int]:
 
     Raises Failure where tasks would read other orders, since there can be no copy.
     """
-    if used_orders.are_next(dataset):
+    if used_shuffle_orders.are_next(dataset):
         return dataset, 0
     try:
-        return copied(dataset), used_orders.of(dataset)
+        return copied(dataset), used_shuffle_orders.of(dataset)
     except (tf.errors.OpError, DecodeError) as error:
         if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
             return dataset, 0
@@ -139,7 +139,7 @@ def of_worker(loop: Loop, dataset: Any, steps: int, position: Position) -> Any:
     replicas = int(loop.strategy.num_replicas_in_sync)
     done = steps_done(steps, position) // loop.workers * replicas
     unread = unread_iterations.of_fit(loop.program, loop.parameters, dataset)
-    earlier = used_orders.of(dataset)
+    earlier = used_shuffle_orders.of(dataset)
     if not (done or unread or earlier) or graphs.has_random_order(dataset):
         return dataset.repeat()
     data_cycle = cycle(loop, dataset, steps * replicas, done)

@@ -55,7 +55,7 @@ def serve(task: Task, reporter: Reporter, watch: Watch) -> int:
     tf = import_tensorflow(keras=False)
     from worker import devices
     from worker.parameter_server import admission
-    from worker.parameter_server.profiles import ServerProfile
+    from worker.parameter_server.server_profiles import ServerProfile
 
     devices.check(task)
     devices.report(task, reporter, tasks=int(task.role == "worker"))

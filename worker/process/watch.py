@@ -112,7 +112,7 @@ class Watch:
         self._write(b'{"stepped": true}\n', patient=True)
 
     def trains(self, now: bool) -> None:
-        """Says whether this task takes orders for a profile from now on: see `training.profiling`."""
+        """Says whether this task takes orders for a profile from now on: see `training.training_profile`."""
         self._write(json.dumps({"trains": now}).encode() + b"\n", patient=True)
 
     def profiled(self, answer: Mapping[str, Any]) -> None:

@@ -16,7 +16,7 @@ import tensorflow as tf
 from worker.context import Loop
 from worker.evaluation import standalone
 from worker.failures import place, program_error
-from worker.input import continuation, replica_shares, used_orders
+from worker.input import continuation, replica_shares, used_shuffle_orders
 from worker.input.seeding import in_order
 from worker.prediction.forward_pass import ForwardPass
 from worker.script import data, fit
@@ -78,7 +78,7 @@ class Door:
         self._scope = strategies.scope(self._strategy)
         self._scope.__enter__()
         try:
-            used_orders.count(lambda: not self._calls, self._due)
+            used_shuffle_orders.count(lambda: not self._calls, self._due)
             if uses_coordinator(self._strategy):
                 yield
             else:
@@ -119,8 +119,8 @@ class Door:
 
     def _add(self, model: Any, dataset: Any, steps: int | None, times: int = 1) -> None:
         """So many evaluations or predictions of `steps` batches have used up orders of `dataset`."""
-        each = used_orders.by_scoring(dataset, steps, keras_3=keras_models.is_keras_3(model))
-        used_orders.add(dataset, times * each)
+        each = used_shuffle_orders.by_scoring(dataset, steps, keras_3=keras_models.is_keras_3(model))
+        used_shuffle_orders.add(dataset, times * each)
 
     def _fit(self, model: Any, given: dict[str, Any]) -> Any:
         with self._within() as where:

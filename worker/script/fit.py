@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from worker.data_adapters import fit_data
-from worker.input import used_orders
+from worker.input import used_shuffle_orders
 from worker.parameters import TrainingParameters
 from worker.reporting import as_floats
 from worker.script import randomness
@@ -83,7 +83,7 @@ class Fit:
         if (given := fit_data.of(dataset)) is not None:
             given.use_up(epochs)
         steps, keras_3 = self.parameters.steps_per_epoch, self.program.is_keras_3
-        used_orders.add(dataset, used_orders.by_fit(dataset, steps, epochs, keras_3=keras_3))
+        used_shuffle_orders.add(dataset, used_shuffle_orders.by_fit(dataset, steps, epochs, keras_3=keras_3))
 
     def write(self, *, done: bool) -> None:
         """Writes the record of what is done by now."""

@@ -316,8 +316,8 @@ class _Training:
         from worker.copies.keeper import Keeper
         from worker.copies.neighbours import Neighbours
         from worker.training import loop as training_loop
-        from worker.training.profiling import Profiler
         from worker.training.saver import Saver
+        from worker.training.training_profile import Profiler
 
         # The History of a script's fit() has the validation's results, which callbacks may wait for.
         validates = self._script is not None or self._config.replicas.get("evaluator", 0) == 0

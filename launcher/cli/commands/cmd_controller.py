@@ -52,13 +52,13 @@ def run(options: Namespace) -> NoReturn:
             f"the controller needs {' and '.join(missing)}, which this Python lacks",
             "Install the extra: python -m pip install 'tf-launcher[controller]'",
         )
-    from launcher.controller.operator import Operator, Options
+    from launcher.controller.leader import Leader, Options
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     for name in ("kopf", "leaderelection"):
         logging.getLogger(name).setLevel(logging.WARNING)
     lease = options.lease_namespace or _own_namespace()
-    Operator(Options(options.namespace, lease, (host, int(port)), options.context)).run()
+    Leader(Options(options.namespace, lease, (host, int(port)), options.context)).run()
 
 
 def _own_namespace() -> str:

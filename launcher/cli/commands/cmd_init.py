@@ -15,9 +15,9 @@ def arguments(parser: StrictParser) -> None:
 
 def run(options: Namespace) -> int:
     """Writes the starter files."""
-    from launcher import starter
+    from launcher import init_template
 
-    written = starter.write(options.directory)
+    written = init_template.write(options.directory)
     for path in written:
         print(f"wrote {path}")
     print(f"next: {PROGRAM} submit {written[0]} --backend local")

@@ -12,7 +12,7 @@ import yaml
 from launcher.backends.kubernetes.preflight import needed_rights
 from launcher.cli import parser
 from launcher.controller import LEASE, doctor
-from launcher.controller.training_operator import LEASE as OPERATORS
+from launcher.controller.kubeflow_operator import LEASE as OPERATORS
 from tests.api import users
 from tests.api.conftest import ROOT, Api, installed, wait_for
 

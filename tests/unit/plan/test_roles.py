@@ -60,4 +60,4 @@ def test_the_rules_resolve_each_role_once() -> None:
     resolved, merged = counted(lambda: loader.load(DEMO))
     assert resolved == dict.fromkeys(NAMES, 1)
     # The other merges check each podTemplate by itself: the template's, and those of the roles.
-    assert merged == {roles.__name__: 2 * len(NAMES), "launcher.plan.pod_template": 1 + len(NAMES)}
+    assert merged == {roles.__name__: 2 * len(NAMES), "launcher.validation.pod_template": 1 + len(NAMES)}

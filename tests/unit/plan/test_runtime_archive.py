@@ -193,6 +193,6 @@ def test_the_images_go_with_the_programs_that_import_them(source: bytes) -> None
 
 
 def test_what_init_writes_and_the_demo_have_their_images() -> None:
-    for path in (ROOT / "launcher/starter/train.py", ROOT / "examples/fashion-mnist/fashion_mnist.py"):
+    for path in (ROOT / "launcher/init_template/train.py", ROOT / "examples/fashion-mnist/fashion_mnist.py"):
         program = ProgramFiles({path.name: path.read_bytes()})
         assert any(name.endswith(".gz") for name in names(runtime_archive.packed(program)))

@@ -20,8 +20,8 @@ from launcher.errors import SpecError
 from launcher.report import drawing
 from launcher.report.curves import Curve, curves
 from launcher.report.events import MOST, report_events, shortened
-from launcher.report.model import Report, report
 from launcher.report.page import page, write
+from launcher.report.page_content import Report, report
 from launcher.report.restarts import restarts
 from launcher.report.task_groups import grouped
 from launcher.report.timeline import task_timelines

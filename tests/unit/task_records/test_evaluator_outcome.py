@@ -11,8 +11,8 @@ from rich.console import Console
 
 from launcher.backends.base import History, LogLine
 from launcher.cli import console
-from launcher.report.model import report
 from launcher.report.page import page
+from launcher.report.page_content import report
 from launcher.status import Phase
 from launcher.task_records import evaluator_outcome
 from tests.unit.cli.test_console import _Nowhere

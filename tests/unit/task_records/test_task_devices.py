@@ -18,8 +18,8 @@ from launcher.backends.local.store import RunDirectory
 from launcher.cli import console, live_view
 from launcher.object_names import ROLE_LABEL
 from launcher.plan import topology
-from launcher.report.model import report
 from launcher.report.page import page
+from launcher.report.page_content import report
 from launcher.status import ATTEMPT_ANNOTATION, INDEX_KEY
 from launcher.task_records import presentation, task_devices
 from launcher.validation import loader

@@ -3,7 +3,7 @@ same steps, from one boundary between two executions to another.
 
 The supervisor of the first task leaves the order in a file. The tasks of a collective agree on the boundary
 as they do on a checkpoint (`halts`), and each writes its own part. A coordinator waits for its steps before,
-and after them; it tells its servers when to begin and to end, and writes what they have (`profiles`).
+and after them; it tells its servers when to begin and to end, and writes what they have (`server_profiles`).
 
 All is written to `logs/plugins/profile/TIME.step-N/TASK.xplane.pb` in the model directory, where TensorBoard
 looks for it.
@@ -23,8 +23,8 @@ from worker.checkpoints.files import Files
 from worker.collective import kv_store
 from worker.collective.halts import Halts
 from worker.failures import Failure, sentence
-from worker.parameter_server.profiles import Servers
-from worker.process.profile import Profile
+from worker.parameter_server.server_profiles import Servers
+from worker.process.process_profile import Profile
 from worker.process.watch import Watch
 from worker.reporting import Reporter
 from worker.task import Task

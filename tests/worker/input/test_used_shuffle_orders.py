@@ -14,7 +14,7 @@ import tf_keras
 from tests.worker.input.test_continuation import loop_of
 from worker.checkpoints.position import Position
 from worker.failures import Failure
-from worker.input import continuation, used_orders
+from worker.input import continuation, used_shuffle_orders
 
 EXAMPLES, BATCH, BATCHES = 12, 4, 3
 
@@ -66,7 +66,10 @@ def test_they_are_counted_as_keras_begins_them(kind: str, library: Any) -> None:
         fits[2, BATCHES] = lambda model, data: model.fit(data, epochs=2, steps_per_epoch=BATCHES, **once)
     for (epochs, steps), fit in fits.items():
         expected = used_by(fit, library, kind)
-        assert used_orders.by_fit(made(kind), steps, epochs, keras_3=keras_3) == expected, (epochs, steps)
+        assert used_shuffle_orders.by_fit(made(kind), steps, epochs, keras_3=keras_3) == expected, (
+            epochs,
+            steps,
+        )
     scores: dict[tuple[str, int | None], Callable[[Any, Any], Any]] = {
         ("evaluate", None): lambda model, data: model.evaluate(data, **quiet),
         ("evaluate", 2): lambda model, data: model.evaluate(data, steps=2, **quiet),
@@ -74,7 +77,7 @@ def test_they_are_counted_as_keras_begins_them(kind: str, library: Any) -> None:
     }
     for (name, steps), score in scores.items():
         expected = used_by(score, library, kind)
-        assert used_orders.by_scoring(made(kind), steps, keras_3=keras_3) == expected, (name, steps)
+        assert used_shuffle_orders.by_scoring(made(kind), steps, keras_3=keras_3) == expected, (name, steps)
 
 
 @pytest.mark.parametrize("kind", ["of known size", "of no known size"])
@@ -84,9 +87,9 @@ def test_a_dataset_that_a_call_has_read_goes_on_with_the_order_that_is_due(kind:
     assert continuation.due(dataset, strategy) is dataset
     for _ in range(5):  # what the runtime has read ahead
         iter(dataset)
-    used_orders.add(dataset, 2)
+    used_shuffle_orders.add(dataset, 2)
     assert order(continuation.due(dataset, strategy)) == orders[2]
-    used_orders.add(dataset.take(2), 1)  # of the same shuffle
+    used_shuffle_orders.add(dataset.take(2), 1)  # of the same shuffle
     later = continuation.due(dataset, strategy)
     assert order(later) == orders[3]
     assert np.shape(orders) == (6, EXAMPLES)
@@ -100,7 +103,7 @@ def test_data_without_a_known_pass_begin_with_the_order_that_is_due_and_without_
     for goes_on in (continuation.continued, continuation.of_worker):
         loop = loop_of(endless, BATCHES)
         dataset = loop.program.train_dataset(BATCH)
-        used_orders.add(dataset, 2)
+        used_shuffle_orders.add(dataset, 2)
         assert order(goes_on(loop, dataset, BATCHES, Position(0, 0))) == orders[2]
         assert loop.hooks.reporter.notices == []
 
@@ -115,7 +118,7 @@ def test_what_cannot_be_copied_is_read_as_it_is_and_refused_where_tasks_share_ba
 
     monkeypatch.setattr(continuation, "copied", fails)
     dataset = made("of known size")
-    used_orders.add(dataset, 1)
+    used_shuffle_orders.add(dataset, 1)
     assert continuation.due(dataset, tf.distribute.get_strategy()) is dataset
     kind = tf.distribute.MultiWorkerMirroredStrategy
     with pytest.raises(Failure, match=r"cannot be copied .*: make it anew for each use"):

@@ -23,7 +23,7 @@ from launcher.backends.kubernetes.api_server.client import Client
 from launcher.backends.kubernetes.api_server.connection import connect
 from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.backends.patience import Patience
-from launcher.controller import LEASE, training_operator
+from launcher.controller import LEASE, kubeflow_operator
 from launcher.controller.endpoints import Endpoints
 from launcher.controller.observed import TFJOB, Observed
 from launcher.controller.reconciler import Reconciler
@@ -77,7 +77,7 @@ class _Lease(LeaseLock):
         return bool(succeeded)
 
 
-class Operator:
+class Leader:
     """Trains TFJobs from when it leads until it is told to stop."""
 
     def __init__(self, options: Options) -> None:
@@ -194,7 +194,7 @@ class Operator:
     # ---- the training-operator, if it still runs
 
     def _look_for_operator(self) -> None:
-        sentence = training_operator.running(self._client, self._options.namespaces)
+        sentence = kubeflow_operator.running(self._client, self._options.namespaces)
         if sentence and sentence != self._foreign:
             _log.error("no TFJob is taken: %s", sentence)
         elif self._foreign and not sentence:

@@ -19,7 +19,7 @@ import tensorflow as tf
 from worker.contract.strategies import STRATEGIES
 from worker.devices import on_server
 from worker.peers import probes
-from worker.process.profile import Profile
+from worker.process.process_profile import Profile
 from worker.task import Task
 
 _BEGIN, _END = "begin", "end"
