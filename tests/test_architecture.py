@@ -85,7 +85,7 @@ def test_a_module_is_named_for_its_job(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_value_is_named_for_what_it_holds(path: Path) -> None:
+def test_a_value_or_a_function_is_named_for_what_it_holds(path: Path) -> None:
     names = {
         name.lstrip("_")
         for node in ast.walk(ast.parse(path.read_text()))
@@ -96,6 +96,8 @@ def test_a_value_is_named_for_what_it_holds(path: Path) -> None:
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
             else [node.attr]
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+            else [node.name]
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
             else []
         )
     }

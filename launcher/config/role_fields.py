@@ -15,7 +15,7 @@ Holder = Literal["pod", "container"]
 Beside = Literal["image", "node", "credentials"]
 
 
-def own(default: Any, given: Any) -> Any:
+def replaced(default: Any, given: Any) -> Any:
     """The role's value, or the default where it gives none."""
     return default if given in (None, {}, "") else given
 
@@ -67,7 +67,7 @@ class RoleField:
     """What has it in Kubernetes, under the same name; a TFJob's pod template has it there too. None: it is
     the launcher's own.
     """
-    merge: Callable[[Any, Any], Any] = own
+    merge: Callable[[Any, Any], Any] = replaced
     """How a role's value joins the one of `spec.template`: `merge(default, given)`."""
     form: Callable[[Any], Any] = plain
     """Kubernetes' form of its value."""

@@ -74,7 +74,7 @@ def _slow(times: Mapping[str, Spent]) -> Bottleneck | None:
     """All have the same steps, so the slow one is the one that waits least for the others."""
     if len(times) < 2:
         return None
-    step_seconds = {name: _own(spent) for name, spent in times.items()}
+    step_seconds = {name: _without_waits(spent) for name, spent in times.items()}
     slowest = max(step_seconds, key=lambda name: step_seconds[name])
     others = [name for name in times if name != slowest]
     usual = median(step_seconds[name] for name in others)
@@ -121,6 +121,6 @@ def _per_step(spent: Spent, part: str) -> float:
     return spent.seconds.get(part, 0.0) / spent.steps
 
 
-def _own(spent: Spent) -> float:
+def _without_waits(spent: Spent) -> float:
     """Returns the seconds of a step in which the task does not wait for others."""
     return (_total(spent) - spent.seconds.get("peers", 0.0)) / spent.steps

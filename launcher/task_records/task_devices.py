@@ -28,7 +28,7 @@ def describe(devices: Devices) -> str:
     """Returns `Number of devices: 4 in 2 tasks (here 2 GPU, NVIDIA A100), TensorFlow 2.21.0, runtime 0.1.0 of
     the image`. The records of an earlier version do not have the runtime.
     """
-    own_devices = _own(devices.devices)
+    own_devices = _described(devices.devices)
     text = f"TensorFlow {devices.tensorflow}"
     if devices.replicas:
         several = f" in {devices.tasks} tasks" if devices.tasks > 1 else ""
@@ -41,7 +41,7 @@ def describe(devices: Devices) -> str:
     return text + (f"; no GPU is seen, {devices.lacking} was asked for" if devices.lacking else "")
 
 
-def _own(devices: Sequence[Device]) -> str:
+def _described(devices: Sequence[Device]) -> str:
     """Leaves the CPU out where there is a faster device."""
     faster = [device for device in devices if device.type != "CPU"]
     return "; ".join(f"{device.count} {device.type}, {device.name}" for device in faster or devices)

@@ -22,7 +22,7 @@ Helpers = Mapping[str, tuple[str, ast.FunctionDef]]
 """The functions and methods of the program's own whose name no other has, each with its file."""
 
 
-def found(files: Mapping[str, bytes], entrypoint: str) -> str:
+def reason(files: Mapping[str, bytes], entrypoint: str) -> str:
     """Returns where the data get no end, and by what; "" where that is not certain. Runs no code."""
     tree = python_syntax.entrypoint_tree(files, entrypoint)
     method = None if tree is None else _method(tree[1], entrypoint.partition(":")[2])

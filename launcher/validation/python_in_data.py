@@ -12,7 +12,7 @@ CALLS: Final = ("py_function", "numpy_function", "from_generator", "py_func")
 _FIRST: Final = "train_dataset"
 
 
-def found(files: Mapping[str, bytes]) -> Iterator[str]:
+def reached_calls(files: Mapping[str, bytes]) -> Iterator[str]:
     """Yields a sentence for each call in a .py file that train_dataset() reaches. Runs no code.
 
     A function is reached where a reached one has its name, called or not, since `map` takes a function.

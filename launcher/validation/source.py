@@ -96,10 +96,10 @@ def _checked(loaded: Loaded) -> tuple[dict[str, bytes] | None, list[Problem]]:
             if role.runs_code and not role.uses_runtime
         ]
     if loaded.cluster.spec.data_service is not None and loaded.cluster.spec.mode == "Train" and not missing:
-        program_problems += [loaded.problem(here, message) for message in python_in_data.found(files)]
+        program_problems += [loaded.problem(here, message) for message in python_in_data.reached_calls(files)]
     if program.entrypoint is not None and loaded.cluster.spec.mode == "Train" and not missing:
         steps = ("spec", "program", "parameters", "stepsPerEpoch")
-        endless = "" if steps[-1] in program.parameters else endless_data.found(files, program.entrypoint)
+        endless = "" if steps[-1] in program.parameters else endless_data.reason(files, program.entrypoint)
         if endless:
             advice = "give the number of steps of an epoch, or let train_dataset() return one pass"
             program_problems.append(loaded.problem(steps, f"needed: {endless}: {advice}"))

@@ -151,7 +151,7 @@ class ModelDirectory:
         """Returns the epochs of the complete checkpoints, ascending. TensorFlow writes a checkpoint's index
         last.
         """
-        return sorted(int(match.group(1)) for match in self._found("checkpoints", _CHECKPOINT))
+        return sorted(int(match.group(1)) for match in self._matches("checkpoints", _CHECKPOINT))
 
     def checkpoint(self, epoch: int) -> str:
         """Returns the prefix of the checkpoint's files."""
@@ -160,7 +160,7 @@ class ModelDirectory:
     def backups(self) -> list[Position]:
         """Returns the positions of the complete checkpoints in the middle of an epoch, ascending."""
         return sorted(
-            Position(int(match.group(1)), int(match.group(2))) for match in self._found("backup", _BACKUP)
+            Position(int(match.group(1)), int(match.group(2))) for match in self._matches("backup", _BACKUP)
         )
 
     def is_whole(self, position: Position) -> bool:
@@ -270,7 +270,7 @@ class ModelDirectory:
 
     def exports(self) -> list[int]:
         """Returns the versions that exist, ascending."""
-        return sorted(int(match.group(1)) for match in self._found("export", _EXPORT))
+        return sorted(int(match.group(1)) for match in self._matches("export", _EXPORT))
 
     def write_export(self, version: int, write: Callable[[str], None]) -> str:
         """Has `write(path)` fill a new directory, then moves it to the place of `version`, where an earlier
@@ -293,7 +293,7 @@ class ModelDirectory:
                 path = self.files.local("checkpoints/checkpoint")
                 Path(path).write_text(f'model_checkpoint_path: "{name}"\n', encoding="utf-8")
 
-    def _found(self, folder: str, name: re.Pattern[str]) -> list[re.Match[str]]:
+    def _matches(self, folder: str, name: re.Pattern[str]) -> list[re.Match[str]]:
         return [match for text in self.files.names(folder) if (match := name.fullmatch(text))]
 
     def _backup(self, position: Position) -> str:
@@ -301,7 +301,7 @@ class ModelDirectory:
 
     def _clear_backups(self, kept: str) -> None:
         """Removes all but one, and what a writer that was killed has left."""
-        prefixes = {match[1] for match in self._found("backup", _FILE)}
+        prefixes = {match[1] for match in self._matches("backup", _FILE)}
         for name in sorted(f"backup/{prefix}" for prefix in prefixes):
             if name != kept:
                 self._remove(name)

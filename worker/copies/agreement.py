@@ -94,12 +94,12 @@ class _Agreement:
 
     def reached(self, offer: Mapping[str, Any]) -> ModelDirectory | None:
         refused: list[Position] = []
-        held = [json.loads(each) for each in self._told("held", json.dumps(offer))]
+        held = [json.loads(each) for each in self._exchanged("held", json.dumps(offer))]
         for round_ in count():
             choice = self._chosen(f"choice/{round_}", held, refused)
             if not choice.holders:
                 return self._copies.only(choice)
-            results = self._told(f"result/{round_}", self._got(choice, held))
+            results = self._exchanged(f"result/{round_}", self._got(choice, held))
             if all(result == _WHOLE for result in results):
                 return self._copies.only(choice)
             refused.append(choice.position)
@@ -126,7 +126,7 @@ class _Agreement:
             return "not had"
         return _WHOLE
 
-    def _told(self, key: str, text: str) -> list[str]:
+    def _exchanged(self, key: str, text: str) -> list[str]:
         """Tells all tasks. Returns what each of them tells, in their order."""
         put(f"copies/{key}/{self._rank}", text)
         return self._gathered([f"copies/{key}/{rank}" for rank in range(1 + len(self._peers))])

@@ -168,7 +168,7 @@ def split(given: Triple, fraction: float, call: str, *, keras_3: bool) -> tuple[
     """Returns the training data and the last `fraction` of it, for validation. The parts share its memory."""
     if not are_arrays(given, keras_3=keras_3):
         raise program_error(
-            f"{call}: validation_split is for arrays, not for {said(given.x)}: give validation_data"
+            f"{call}: validation_split is for arrays, not for {described(given.x)}: give validation_data"
         )
     if not keras_3 and _is_list_of_scalars(given.x):
         given = Triple(*(None if each is None else np.asarray(each) for each in given))
@@ -186,7 +186,7 @@ def split(given: Triple, fraction: float, call: str, *, keras_3: bool) -> tuple[
     return part(0, at), part(at, count)
 
 
-def said(value: Any) -> str:
+def described(value: Any) -> str:
     """Returns what `value` is, for a sentence."""
     kind = type(value)
     return f"a {kind.__module__}.{kind.__qualname__}".replace("a builtins.", "a ")
@@ -209,7 +209,9 @@ def _rows(leaf: Any, floatx: str, call: str, *, keras_3: bool) -> Rows:
     is_tensor = isinstance(leaf, tf.Tensor)
     array = host_array(leaf, floatx, keras_3=keras_3)
     if not array.ndim:
-        raise program_error(f"{call}: {said(leaf)} without a dimension, where an array of examples is needed")
+        raise program_error(
+            f"{call}: {described(leaf)} without a dimension, where an array of examples is needed"
+        )
     if array.dtype.kind in "OUS":
         if array.dtype.kind == "O" and not all(isinstance(each, (str, bytes)) for each in array.flat):
             raise program_error(

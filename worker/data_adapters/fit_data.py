@@ -196,7 +196,7 @@ class _Call:
             weights = ClassWeights(self.class_weight, self.floatx, self.call, keras_3=self.keras_3)
         if arrays.are_arrays(given, keras_3=self.keras_3):
             return self._of_arrays(given, weights)
-        kind, x = arrays.said(given.x), given.x
+        kind, x = arrays.described(given.x), given.x
         is_dataset = isinstance(x, tf.data.Dataset)
         if not (is_dataset or python_batches.is_sequence(x) or python_batches.is_stream(x)):
             raise program_error(

@@ -62,7 +62,7 @@ class Sequence:
         self._call = call
         self.batches = _length(given)
         if self.batches == 0:
-            raise program_error(f"{call}: {arrays.said(given)} has no batch")
+            raise program_error(f"{call}: {arrays.described(given)} has no batch")
         self._epoch = epoch or self.batches
         self._epochs = epochs
         first = [self._fetched(number) for number in range(min(_LOOKED_AT, self.batches or _LOOKED_AT))]

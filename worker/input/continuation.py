@@ -266,7 +266,7 @@ def _of_own_share(loop: Loop, dataset: Any, done: int, policy: str) -> Any:
         # TensorFlow cuts each of the task's batches into a part for each replica of all tasks.
         return from_batch(dataset, done // loop.workers, None, alive)
 
-    def own(whole: Any) -> Any:
+    def of_task(whole: Any) -> Any:
         shared = batch_division.shared_out(whole, policy)
         if policy == "OFF":
             return shared
@@ -281,7 +281,7 @@ def _of_own_share(loop: Loop, dataset: Any, done: int, policy: str) -> Any:
         again = pass_length.made_again(loop, dataset) if SHUFFLE in transformations(source) else dataset
         again = graphs.repeated(again) if repeated is not None else (again, 1)
         count = pass_length.elements if packed > 1 else pass_length.examples
-        of_pass = count(own(again[0]), loop) if again is not None else 0
+        of_pass = count(of_task(again[0]), loop) if again is not None else 0
     over, rest = divmod(taken, of_pass) if of_pass else (0, taken)
     begun = _passes_over(source, over, alive, transformations(source), sharded=True)
     if source is not dataset:

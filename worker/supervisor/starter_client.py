@@ -84,7 +84,7 @@ class StarterClient:
             self.child = None
         return status
 
-    def said(self) -> list[Any]:
+    def documents(self) -> list[Any]:
         """Returns the documents that the training process has written: see `Watch`. An empty line is one
         without fields.
         """

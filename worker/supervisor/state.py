@@ -241,7 +241,7 @@ class State:
         """Another chief has the model directory: this one has no time left."""
         return replace(self, is_overtaken=True, silence=overtaken(other))
 
-    def told(self, order: Mapping[str, Any], now: float) -> Step:
+    def given_order(self, order: Mapping[str, Any], now: float) -> Step:
         """The chief's supervisor has given an order: see `elastic_generations.Order`."""
         if "start" in order:
             return self._begins(order["start"], now)

@@ -153,7 +153,7 @@ class _Supervisor:
         with contextlib.suppress(queue.Empty):
             while self._state.exit_code is None:
                 order = self._member.heard.get_nowait()
-                self._step(self._state.told(order, time.monotonic()))
+                self._step(self._state.given_order(order, time.monotonic()))
         if self._state.exit_code is None:
             chief = self._rendezvous
             since = self._member.lost_since if chief is None else chief.idle_since
@@ -194,7 +194,7 @@ class _Supervisor:
 
     def _hear_child(self, now: float) -> None:
         """Reads what the training process has said: see `Watch`. Most of it is a sign of life, too."""
-        for document in self._starter.said():
+        for document in self._starter.documents():
             if "tf-launcher" in document:
                 self._metrics.read(document)
                 if self._tracker is not None:

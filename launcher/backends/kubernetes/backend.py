@@ -209,7 +209,7 @@ class KubernetesBackend:
         from launcher.backends import bucket_files
         from launcher.backends.kubernetes import tensorboard
 
-        _, primary, _ = self._found(run, namespace)
+        _, primary, _ = self._jobs_and_jobset(run, namespace)
         model_dir = run_facts.model_directory(primary)
         if bucket_files.is_bucket(model_dir):
             from launcher.backends.board_process import BoardProcess
@@ -223,7 +223,7 @@ class KubernetesBackend:
         from launcher.backends import bucket_files, copied_files
         from launcher.backends.kubernetes.model_files import copying
 
-        _, primary, jobset = self._found(run, namespace)
+        _, primary, jobset = self._jobs_and_jobset(run, namespace)
         model_dir = run_facts.model_directory(primary)
         if not model_dir:
             raise no_model_directory(run)
@@ -253,7 +253,7 @@ class KubernetesBackend:
         """See `base.Backend.histories`. Of the pods that are still there."""
         from launcher.backends.kubernetes.observe import history
 
-        _, primary, jobset = self._found(run, namespace)
+        _, primary, jobset = self._jobs_and_jobset(run, namespace)
         spec = submitted(jobset or primary, "spec") or submitted(primary, "spec") or {}
         return history.histories(self._client, namespace, self._root(run, namespace), spec)
 
@@ -346,7 +346,7 @@ class KubernetesBackend:
         from launcher.backends.kubernetes.state.root_object import RootObject
 
         try:
-            jobs, primary, jobset = self._found(run, namespace)
+            jobs, primary, jobset = self._jobs_and_jobset(run, namespace)
         except NotFoundError:
             return ""  # its time to live is over
         if not all(stopping.is_over(job) for job in jobs):
@@ -410,10 +410,10 @@ class KubernetesBackend:
 
     def _jobs(self, run: str, namespace: str) -> tuple[list[Object], Object]:
         """All of the run's Jobs, and the primary one. Raises NotFoundError."""
-        jobs, primary, _ = self._found(run, namespace)
+        jobs, primary, _ = self._jobs_and_jobset(run, namespace)
         return jobs, primary
 
-    def _found(self, run: str, namespace: str) -> tuple[list[Object], Object, Object | None]:
+    def _jobs_and_jobset(self, run: str, namespace: str) -> tuple[list[Object], Object, Object | None]:
         """All of the run's Jobs, the primary one, and the JobSet whose parts they are. Raises NotFoundError.
 
         The Jobs that a JobSet's controller has not made are given as it would make them.
@@ -436,7 +436,7 @@ class KubernetesBackend:
     def _root(self, run: str, namespace: str) -> RootObject:
         from launcher.backends.kubernetes.state.root_object import RootObject
 
-        _, primary, jobset = self._found(run, namespace)
+        _, primary, jobset = self._jobs_and_jobset(run, namespace)
         return RootObject.of(jobset or primary)
 
     def _not_found(self, run: str, namespace: str) -> NotFoundError:
@@ -452,7 +452,7 @@ class KubernetesBackend:
         from launcher.backends.kubernetes.state import jobsets, kueue
         from launcher.backends.kubernetes.state.root_object import RootObject
 
-        jobs, primary, jobset = self._found(run, namespace)
+        jobs, primary, jobset = self._jobs_and_jobset(run, namespace)
         if stopping.is_over(primary) or (jobset is not None and jobsets.end(jobset)[0]):
             raise run_facts.over(run, suspended=suspended)
         root = RootObject.of(jobset or primary)

@@ -247,4 +247,4 @@ def test_python_is_found_over_several_files_and_methods() -> None:
         "c.py": b"not python (",
         "d.txt": b"py_function",
     }
-    assert [sentence.partition(" ")[0] for sentence in python_in_data.found(files)] == ["b.py:2:"]
+    assert [sentence.partition(" ")[0] for sentence in python_in_data.reached_calls(files)] == ["b.py:2:"]

@@ -90,13 +90,13 @@ def loaded(folder: Path, body: str, parameters: str = "") -> Loaded:
 
 @pytest.mark.parametrize("body", CERTAIN)
 def test_it_names_the_line(body: str) -> None:
-    message = endless_data.found({"train.py": program(body).encode()}, "train:Program")
+    message = endless_data.reason({"train.py": program(body).encode()}, "train:Program")
     assert message.startswith(f"train.py:{CERTAIN[body]}: ")
 
 
 @pytest.mark.parametrize("body", UNCERTAIN)
 def test_it_says_nothing_that_is_not_certain(body: str) -> None:
-    assert endless_data.found({"train.py": program(body).encode()}, "train:Program") == ""
+    assert endless_data.reason({"train.py": program(body).encode()}, "train:Program") == ""
 
 
 @pytest.mark.parametrize("body", [*BY_HELPERS, *NOT_BY_HELPERS])
@@ -104,7 +104,7 @@ def test_it_follows_the_program_s_own_functions(body: str) -> None:
     files = {"train.py": program(body).encode(), "data/helpers.py": HELPERS.encode()}
     line = BY_HELPERS.get(body)
     place = {None: "", 0: "train.py:3: "}.get(line, f"data/helpers.py:{line}: ")
-    message = endless_data.found(files, "train:Program")
+    message = endless_data.reason(files, "train:Program")
     assert message.startswith(place)
     assert bool(message) == bool(place)
 
@@ -112,7 +112,7 @@ def test_it_follows_the_program_s_own_functions(body: str) -> None:
 def test_what_it_cannot_read_is_not_certain() -> None:
     files = {"train.py": b"not python (", "a/b.py": b"Program = made()\nclass A(A): pass"}
     for entrypoint in ("train:Program", "a.b:Program", "a.b:A", "other:Program"):
-        assert endless_data.found(files, entrypoint) == ""
+        assert endless_data.reason(files, entrypoint) == ""
 
 
 def test_a_file_without_steps_is_refused(tmp_path: Path) -> None:

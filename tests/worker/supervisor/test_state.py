@@ -48,7 +48,7 @@ def waits(role: str = "worker", **limits: Any) -> State:
 
 
 def in_generation(role: str = "worker", config: dict[str, Any] = CONFIG, **limits: Any) -> State:
-    state, actions = waits(role, **limits).told({"start": config}, 2.0)
+    state, actions = waits(role, **limits).given_order({"start": config}, 2.0)
     assert actions == (Start({Env.TF_CONFIG: json.dumps(config)}),)
     return state.began()[0]
 
@@ -222,13 +222,13 @@ def test_the_chiefs_port_may_be_taken() -> None:
 def test_orders_are_carried_out() -> None:
     state = in_generation()
     assert state.peers == {"chief-0": "a:1", "worker-0": "b:2", "worker-2": "c:3"}
-    goes_on(state.told({"stop": 1}, 3.0), Send(signal.SIGUSR2))
-    goes_on(state.told({"done": 1}, 3.0))
-    leaves(waits().told({"done": 1}, 3.0), 0, Emit(Done()))
+    goes_on(state.given_order({"stop": 1}, 3.0), Send(signal.SIGUSR2))
+    goes_on(state.given_order({"done": 1}, 3.0))
+    leaves(waits().given_order({"done": 1}, 3.0), 0, Emit(Done()))
     message = "this worker is not taken in: it is old; give it the chief's image and resources"
     refused = Emit(Failed(message, "", ExitCode.PROGRAM_ERROR))
-    leaves(waits().told({"refuse": "it is old"}, 3.0), ExitCode.PROGRAM_ERROR, Do.KILL, refused)
-    late = goes_on(state.told({"start": CONFIG}, 3.0), ReportEnd(75))
+    leaves(waits().given_order({"refuse": "it is old"}, 3.0), ExitCode.PROGRAM_ERROR, Do.KILL, refused)
+    late = goes_on(state.given_order({"start": CONFIG}, 3.0), ReportEnd(75))
     assert late == state, "the order was for a connection that is lost"
 
 
@@ -246,11 +246,11 @@ def test_the_chiefs_end_is_the_runs() -> None:
 
 
 def test_the_others_fault_is_no_crash_of_this_one() -> None:
-    state = goes_on(in_generation().told({"kill": 1}, 3.0), KILL)
+    state = goes_on(in_generation().given_order({"kill": 1}, 3.0), KILL)
     state = goes_on(state.ended(-signal.SIGKILL, 4.0), ReportEnd(75), Do.CLEAR)
     state = goes_on(state.cleared(True, 4.0), Start(None))
-    goes_on(state.told({"kill": 1}, 5.0))
-    crashed = state.told({"start": CONFIG}, 5.0)[0].began()[0].ended(-signal.SIGKILL, 6.0)
+    goes_on(state.given_order({"kill": 1}, 5.0))
+    crashed = state.given_order({"start": CONFIG}, 5.0)[0].began()[0].ended(-signal.SIGKILL, 6.0)
     assert crashed[1][1:] == (ReportEnd(KILLED), Do.GIVE_BACK), "that was the fault of the one before"
     state = goes_on(in_generation().looked(22.0), Do.PROBE)
     state = goes_on(state.probed({"worker-2": "it hangs"}, 23.0), KILL)
@@ -272,12 +272,12 @@ def test_generations_of_the_same_tasks_fail_only_so_often(change: str) -> None:
     state = in_generation()
     for _ in range(3):
         state = goes_on(state.ended(75, 3.0), ReportEnd(75), Do.CLEAR)
-        state = state.cleared(True, 3.0)[0].told({"start": CONFIG}, 3.0)[0].began()[0]
+        state = state.cleared(True, 3.0)[0].given_order({"start": CONFIG}, 3.0)[0].began()[0]
     if change == "further":
         state = state.came_further(3.0)
     if change == "others":
         fewer = {"cluster": {"worker": ["b:2"]}, "pods": {"worker": ["worker-0"]}}
-        state = replace(state, phase=Phase.WAITS).told({"start": fewer}, 3.0)[0].began()[0]
+        state = replace(state, phase=Phase.WAITS).given_order({"start": fewer}, 3.0)[0].began()[0]
     step = state.ended(75, 3.0)
     if change == "none":
         leaves(step, 75, ReportEnd(75), step[1][1])

@@ -251,7 +251,7 @@ class Submission:
             tried = [*needed, primary]
             made = self._client.apply(primary).body
             for item in others:
-                _own(item, made)
+                _give_owner(item, made)
             tried += jobs
             last: list[Callable[[], Any]] = [partial(self._client.apply, item) for item in jobs]
             last += [partial(self._take_over, item) for item in needed if _is_owned(item)]
@@ -308,7 +308,7 @@ class Submission:
         which the run keeps.
         """
         for item in self._objects[1:]:
-            _own(item, live)
+            _give_owner(item, live)
         for item in self._objects:
             if item["kind"] in ("Job", "JobSet"):
                 name = item["metadata"]["name"]
@@ -372,7 +372,7 @@ def _over(job: Mapping[str, Any]) -> str:
     return "been deleted" if job["metadata"].get("deletionTimestamp") else ""
 
 
-def _own(item: Object, primary: Mapping[str, Any]) -> None:
+def _give_owner(item: Object, primary: Mapping[str, Any]) -> None:
     """Makes the primary Job the owner of the object, so that it is deleted with it. A claim is not owned: a
     Job is also deleted by its time to live, and what a stopped or failed run has trained must stay.
     """

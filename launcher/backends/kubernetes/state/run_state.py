@@ -12,8 +12,8 @@ from launcher.backends.kubernetes.api_server.client import Object
 from launcher.backends.kubernetes.state.waiting_reasons import (
     IN_STATUS,
     PASSING,
+    for_user,
     lacking,
-    told,
     waits_for_claims,
 )
 from launcher.backends.run_facts import clean_policy, starting_deadline, submitted
@@ -240,9 +240,9 @@ def _slim_status(pod: Object, status: Object) -> SlimPodStatus:
     if terminated is not None:
         state["terminated"] = _why(pod, terminated, reason, message)
     elif waiting := state.get("waiting"):
-        own_reason, own_message = told(waiting.get("reason") or "", waiting.get("message") or "")
+        own_reason, own_message = for_user(waiting.get("reason") or "", waiting.get("message") or "")
         state["waiting"] = {**waiting, "reason": own_reason, "message": own_message}
-    reason, message = told(reason, message)
+    reason, message = for_user(reason, message)
     return {
         "phase": status.get("phase"),
         "startTime": status.get("startTime"),
@@ -260,7 +260,7 @@ def _why(pod: Object, terminated: Object, reason: str, message: str) -> Object:
         # The pod was evicted or preempted, or its node was shut down. The container's own state just says
         # that it was killed.
         return {**terminated, "reason": reason, "message": message or reason}
-    own_reason, own_message = told(terminated.get("reason") or "", terminated.get("message") or "")
+    own_reason, own_message = for_user(terminated.get("reason") or "", terminated.get("message") or "")
     return {**terminated, "reason": own_reason, "message": own_message}
 
 
@@ -453,14 +453,14 @@ class RunState:
             return pod
         if 0 <= _between(pod["metadata"]["creationTimestamp"], warned.time) < _PASSING_SECONDS:
             return pod  # what is missing may come a moment later; the warning is repeated if not
-        reason, message = told(warned.reason, warned.message)
+        reason, message = for_user(warned.reason, warned.message)
         return {**pod, "status": {**status, "reason": reason, "message": message}}
 
     def _with_claims_warning(self, pod: SlimPod) -> SlimPod:
         """The pod with the reason why a claim of its has no volume, where that was said."""
         for claim in pod["spec"]["claims"]:
             if (warned := self._warned.get(_claim(claim))) is not None:
-                _, message = told("FailedScheduling", f"claim {claim}: {warned.message}")
+                _, message = for_user("FailedScheduling", f"claim {claim}: {warned.message}")
                 return {**pod, "status": {**pod["status"], "message": message}}
         return pod
 

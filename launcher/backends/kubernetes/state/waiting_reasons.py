@@ -82,7 +82,7 @@ def lacking(message: str) -> str:
     return match[1] if match else ""
 
 
-def told(reason: str, message: str) -> tuple[str, str]:
+def for_user(reason: str, message: str) -> tuple[str, str]:
     """Returns reason and message of a pod that does not start, for the user. Others are returned as they
     are.
     """

@@ -45,19 +45,19 @@ def problems(spec: Mapping[str, Any], keys: Mapping[str, Any]) -> Iterator[str]:
     for number, mount in enumerate(spec["containers"][0].get("volumeMounts") or ()):
         for field in ("subPath", "subPathExpr"):
             if wrong := _not_descending(mount.get(field) or ""):
-                yield _said(f"containers[0].volumeMounts[{number}].{field}", mount[field], wrong)
+                yield _message(f"containers[0].volumeMounts[{number}].{field}", mount[field], wrong)
 
 
 def _volume(volume: Mapping[str, Any], field: str, keys: Mapping[str, Any]) -> Iterator[str]:
     if not is_dns_1123(volume["name"]):
-        yield _said(f"{field}.name", volume["name"], "must be a lowercase RFC 1123 label")
+        yield _message(f"{field}.name", volume["name"], "must be a lowercase RFC 1123 label")
     claim = (volume.get("persistentVolumeClaim") or {}).get("claimName")
     if claim is not None and not is_dns_subdomain(claim):
         wrong = "must be a lowercase RFC 1123 subdomain"
-        yield _said(f"{field}.persistentVolumeClaim.claimName", claim, wrong)
+        yield _message(f"{field}.persistentVolumeClaim.claimName", claim, wrong)
     host = (volume.get("hostPath") or {}).get("path") or ""
     if ".." in host.split("/"):
-        yield _said(f"{field}.hostPath.path", host, "must not contain '..'")
+        yield _message(f"{field}.hostPath.path", host, "must not contain '..'")
     sources: list[tuple[str, Mapping[str, Any]]] = [(field, volume)]
     for number, source in enumerate((volume.get("projected") or {}).get("sources") or ()):
         sources.append((f"{field}.projected.sources[{number}]", source))
@@ -66,7 +66,7 @@ def _volume(volume: Mapping[str, Any], field: str, keys: Mapping[str, Any]) -> I
             yield from _items(source.get(kind) or {}, f"{where}.{kind}")
         token = (source.get("serviceAccountToken") or {}).get("path") or ""
         if wrong := _not_descending(token):
-            yield _said(f"{where}.serviceAccountToken.path", token, wrong)
+            yield _message(f"{where}.serviceAccountToken.path", token, wrong)
     if (source := volume.get("configMap")) is not None:
         yield from _known(source, f"{field}.configMap", keys)
 
@@ -78,7 +78,7 @@ def _items(source: Mapping[str, Any], field: str) -> Iterator[str]:
         if not wrong and path.startswith(".."):
             wrong = "must not start with '..'"
         if wrong:
-            yield _said(f"{field}.items[{number}].path", path, wrong)
+            yield _message(f"{field}.items[{number}].path", path, wrong)
 
 
 def _known(source: Mapping[str, Any], field: str, keys: Mapping[str, Any]) -> Iterator[str]:
@@ -86,10 +86,10 @@ def _known(source: Mapping[str, Any], field: str, keys: Mapping[str, Any]) -> It
     there = keys.get(source.get("name") or "", ())
     for key in there:
         if not _CONFIG_KEY.fullmatch(key):
-            yield _said(field, key, "must consist of letters, digits, '-', '_' or '.', as a key")
+            yield _message(field, key, "must consist of letters, digits, '-', '_' or '.', as a key")
     for number, item in enumerate(source.get("items") or ()):
         if item.get("key") not in there and not source.get("optional"):
-            yield _said(f"{field}.items[{number}].key", item.get("key"), "there is no such key")
+            yield _message(f"{field}.items[{number}].key", item.get("key"), "there is no such key")
 
 
 def _not_descending(path: str) -> str:
@@ -98,5 +98,5 @@ def _not_descending(path: str) -> str:
     return "must not contain '..'" if ".." in path.split("/") else ""
 
 
-def _said(field: str, value: Any, wrong: str) -> str:
+def _message(field: str, value: Any, wrong: str) -> str:
     return f"spec.{field}: {value!r}: {wrong}"

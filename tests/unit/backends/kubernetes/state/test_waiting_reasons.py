@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.backends.kubernetes.state.waiting_reasons import cannot_be_mended, cannot_mend_itself, told
+from launcher.backends.kubernetes.state.waiting_reasons import cannot_be_mended, cannot_mend_itself, for_user
 
 REFUSED = (
     'failed to resolve image: failed to do request: Head "https://localhost/v2/x/manifests/1": '
@@ -17,12 +17,12 @@ PULLED = f'rpc error: code = Unavailable desc = failed to pull and unpack image 
 
 def test_an_image_that_cannot_be_pulled_is_said_in_one_way() -> None:
     backing_off = f'Back-off pulling image "localhost/x:1": ErrImagePull: {PULLED}'
-    assert told("ErrImagePull", PULLED) == told("ImagePullBackOff", backing_off)
-    reason, message = told("ErrImagePull", PULLED)
+    assert for_user("ErrImagePull", PULLED) == for_user("ImagePullBackOff", backing_off)
+    reason, message = for_user("ErrImagePull", PULLED)
     assert (reason, message.partition("; ")[0]) == ("ImagePullBackOff", REFUSED)
     assert "imagePullSecrets" in message
-    assert told("ImagePullBackOff", "Back-off pulling image")[1].startswith("Back-off pulling image;")
-    assert len(told("ErrImagePull", "<html>" * 1000)[1]) < 400
+    assert for_user("ImagePullBackOff", "Back-off pulling image")[1].startswith("Back-off pulling image;")
+    assert len(for_user("ErrImagePull", "<html>" * 1000)[1]) < 400
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_an_image_that_cannot_be_pulled_is_said_in_one_way() -> None:
     ],
 )
 def test_what_is_missing_comes_with_what_to_do(reason: str, message: str, shown: str, advice: str) -> None:
-    assert told(reason, message) == (reason, f"{shown}; {advice}")
+    assert for_user(reason, message) == (reason, f"{shown}; {advice}")
 
 
 OF_RUNC = (
@@ -59,11 +59,13 @@ OF_RUNC = (
 
 
 def test_a_command_that_the_image_lacks_is_named_and_ends_the_run() -> None:
-    reason, message = told("StartError", OF_RUNC)
+    reason, message = for_user("StartError", OF_RUNC)
     assert message.startswith("the image has no python3; ")
     assert cannot_be_mended(reason, message)
-    assert not cannot_be_mended(*told("StartError", "OCI runtime create failed: no space left on device"))
-    assert told("StartError", OF_RUNC.replace("python3", "./train.sh"))[1] == "the image has no ./train.sh"
+    assert not cannot_be_mended(*for_user("StartError", "OCI runtime create failed: no space left on device"))
+    assert (
+        for_user("StartError", OF_RUNC.replace("python3", "./train.sh"))[1] == "the image has no ./train.sh"
+    )
 
 
 @pytest.mark.parametrize(
@@ -81,4 +83,4 @@ def test_what_somebody_has_to_make_is_told_from_what_becomes_free(message: str, 
 
 @pytest.mark.parametrize("reason", ["", "CrashLoopBackOff", "Evicted"])
 def test_other_reasons_stay_as_they_are(reason: str) -> None:
-    assert told(reason, "secret not found") == (reason, "secret not found")
+    assert for_user(reason, "secret not found") == (reason, "secret not found")
