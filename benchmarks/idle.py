@@ -27,8 +27,8 @@ from benchmarks.control_plane import UnavailableError, control_plane
 from benchmarks.measuring import ENVIRONMENT, ROOT, table
 from benchmarks.starters import LABEL, LAUNCHER, submit
 from launcher.backends.kubernetes.api_server.connection import connect
-from tests.api.conftest import Api
 from tests.api.kubelet import node
+from tests.api.plain_requests import Api
 
 MANY, FEW = 999, 2
 """Workers; with chief, ps and evaluator three pods more, or four."""

@@ -24,8 +24,9 @@ from benchmarks import recording
 from benchmarks.api_proxy import ApiProxy, Request, proxy
 from benchmarks.control_plane import TOKEN, UnavailableError, control_plane
 from benchmarks.measuring import ENVIRONMENT, ROOT, table
-from tests.api.conftest import Api, restricted_namespace, wait_for
+from tests.api.conftest import restricted_namespace
 from tests.api.kubelet import Kubelet, Logs, bind, node
+from tests.api.plain_requests import Api, wait_for
 from tests.api.runs import CLUSTER, RUN, start_all
 
 TASKS = 5

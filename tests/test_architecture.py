@@ -7,8 +7,10 @@ import os
 import re
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 
 import launcher
@@ -39,6 +41,12 @@ def test_imports_keep_their_direction() -> None:
     done = run(sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()")
     assert done.returncode == 0, done.stdout + done.stderr
     assert " 0 broken" in done.stdout
+
+
+def test_no_two_modules_import_each_other() -> None:
+    graph = grimp.build_graph("launcher", "worker", "tests", cache_dir=None)
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    TopologicalSorter(imports).prepare()  # raises CycleError, which has the circle
 
 
 @pytest.mark.parametrize(

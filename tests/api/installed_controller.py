@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.api import users
-from tests.api.conftest import ROOT, Api, wait_for
+from tests.api.conftest import ROOT
 from tests.api.kubelet import Kubelet
+from tests.api.plain_requests import Api, wait_for
 
 TFJOBS = "apis/kubeflow.org/v1/namespaces/{}/tfjobs"
 

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlparse
 
 from tests.api import portforward
-from tests.api.conftest import Api, wait_for
+from tests.api.plain_requests import Api, wait_for
 
 FINISHED = "2026-01-01T00:00:09Z"
 STARTED = "2026-01-01T00:00:05Z"

@@ -16,8 +16,8 @@ from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.backends.kubernetes.run_end.enforcement import CleanUpSettings
 from launcher.status import RunStatus, TaskStatus
 from launcher.validation import loader
-from tests.api.conftest import Api
 from tests.api.kubelet import Kubelet
+from tests.api.plain_requests import Api
 
 CLUSTER = """\
 apiVersion: launcher/v1alpha1

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import launcher
-from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import Kubelet, bind, node
+from tests.api.plain_requests import Api, wait_for
 from tests.api.runs import CLUSTER, RUN
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.api.conftest import Api, installed
+from tests.api.conftest import installed
+from tests.api.plain_requests import Api
 from tests.peers import found
 from tests.peers.found import PEERS, MissingError
 

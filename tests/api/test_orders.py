@@ -15,8 +15,8 @@ import pytest
 from launcher import task_orders
 from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.errors import BackendError, ConflictError, NotFoundError
-from tests.api.conftest import Api
 from tests.api.kubelet import Kubelet, bind, node
+from tests.api.plain_requests import Api
 from tests.api.runs import RUN, plan
 from tests.api.users import user
 from tests.free_ports import free_addresses

@@ -15,8 +15,8 @@ from launcher.errors import BackendError
 from launcher.report.restarts import restarts
 from launcher.report.timeline import TaskTimeline, task_timelines
 from launcher.status import Phase, seconds
-from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import Kubelet, bind, node
+from tests.api.plain_requests import Api, wait_for
 from tests.api.runs import RUN, Follower, plan
 from tests.api.users import user
 from worker.contract.records import Record

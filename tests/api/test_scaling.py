@@ -16,8 +16,8 @@ from launcher.cli import parser
 from launcher.errors import ConflictError, NotFoundError
 from launcher.object_names import job_name
 from launcher.status import Phase, RunStatus
-from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import Kubelet
+from tests.api.plain_requests import Api, wait_for
 from tests.api.runs import RUN, SETTINGS, Follower, plan, role_messages
 from tests.api.users import user
 

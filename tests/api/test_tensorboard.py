@@ -19,8 +19,8 @@ from launcher.backends.kubernetes import tensorboard
 from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.backends.kubernetes.preflight import needed_rights
 from launcher.errors import BackendError, ConflictError
-from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import STARTED, Kubelet, bind, node
+from tests.api.plain_requests import Api, wait_for
 from tests.api.runs import RUN, plan
 from tests.api.users import user
 

@@ -18,8 +18,8 @@ from launcher.backends.patience import Patience
 from launcher.ui.reads import Place
 from launcher.ui.server import Server
 from launcher.ui.site import Site
-from tests.api.conftest import Api
 from tests.api.kubelet import Kubelet, bind, node
+from tests.api.plain_requests import Api
 from tests.api.runs import RUN, plan
 from worker.contract.records import Record
 

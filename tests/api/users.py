@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from tests.api.conftest import Api
+from tests.api.plain_requests import Api
 
 
 def user(api: Api, namespace: str, rules: list[dict[str, Any]], directory: Path) -> Path:

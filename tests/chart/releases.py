@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import yaml
 
-from tests.api.conftest import Api
+from tests.api.plain_requests import Api
 from tests.api.users import kubeconfig
 from tests.chart.helm import CHART, ROOT, Done, Helm, Object, command, one, unpack
 

@@ -15,8 +15,9 @@ from launcher import plan_of_file
 from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.validation import loader
 from tests.api import installed_controller, users
-from tests.api.conftest import PATHS, Api, installed, wait_for
+from tests.api.conftest import installed
 from tests.api.kubelet import Kubelet
+from tests.api.plain_requests import PATHS, Api, wait_for
 from tests.chart.helm import CHART, CI_VALUES, find
 from tests.chart.releases import FULLNAME, RELEASE, Release
 

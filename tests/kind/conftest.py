@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.conftest import PATHS, Api, restricted_namespace
+from tests.api.conftest import restricted_namespace
+from tests.api.plain_requests import PATHS, Api
 from tests.kind.runs import Runs
 from tests.kind.servers import ClusterError, claim_class, kind_cluster
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import yaml
 
-from tests.api.conftest import wait_for
+from tests.api.plain_requests import wait_for
 from tests.kind.runs import SECONDS, Runs
 
 RUN: Final = "endless"

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.api.conftest import PATHS, Api
+from tests.api.plain_requests import PATHS, Api
 from worker.contract.records import Record
 
 ROOT: Final = Path(__file__).parent.parent.parent

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.api.conftest import ROOT, Api, wait_for
+from tests.api.conftest import ROOT
+from tests.api.plain_requests import Api, wait_for
 from tests.kind.conftest import IMAGE
 from tests.kind.runs import Runs
 

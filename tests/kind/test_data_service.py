@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.api.conftest import wait_for
+from tests.api.plain_requests import wait_for
 from tests.kind import endless
 from tests.kind.endless import RUN, SHORT_GRACE
 from tests.kind.runs import Runs

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.control_plane import DEFAULT_ASSETS
-from tests.api.conftest import wait_for
+from tests.api.plain_requests import wait_for
 from tests.kind.runs import DEMO, RUN, Runs, accuracy
 
 TASKS = {"chief": 1, "worker": 2, "ps": 1, "evaluator": 1}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.conftest import wait_for
+from tests.api.plain_requests import wait_for
 from tests.kind import endless
 from tests.kind.endless import RUN, SHORT_GRACE
 from tests.kind.runs import SECONDS, Runs

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.api.conftest import wait_for
+from tests.api.plain_requests import wait_for
 from tests.chart.helm import CI_VALUES, find, one, sources
 from tests.chart.releases import RELEASE, Release
 from tests.kind.conftest import LAUNCHER_IMAGE

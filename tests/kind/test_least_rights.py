@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.api.conftest import wait_for
+from tests.api.plain_requests import wait_for
 from tests.kind.runs import Runs
 
 CLUSTER = """\

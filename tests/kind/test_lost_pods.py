@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.api.conftest import wait_for
+from tests.api.plain_requests import wait_for
 from tests.kind.runs import Runs, accuracy
 from worker.contract.records import Event
 

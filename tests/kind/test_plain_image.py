@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.api.conftest import wait_for
+from tests.api.plain_requests import wait_for
 from tests.kind.conftest import PLAIN_IMAGE
 from tests.kind.runs import DEMO, Runs, accuracy
 from worker.contract.records import Event

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.api.conftest import wait_for
+from tests.api.plain_requests import wait_for
 from tests.kind.runs import RUN, SECONDS, Runs
 
 

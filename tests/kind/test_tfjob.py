@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from tests.api.conftest import wait_for
+from tests.api.plain_requests import wait_for
 from tests.kind.runs import ROOT, Runs
 
 SCRIPT = ROOT / "tests" / "local" / "scripts" / "click_rate.py"

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.api.conftest import Api, restricted_namespace, wait_for
+from tests.api.conftest import restricted_namespace
+from tests.api.plain_requests import Api, wait_for
 from tests.kind.conftest import IMAGE, runs, storage_class  # noqa: F401 - fixtures
 from tests.kind.runs import SECONDS, Runs
 from tests.peers.found import JOBSETS, KUEUE, PEERS, MissingError

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from launcher.plan.gang_scheduling import SCHEDULERS
-from tests.api.conftest import PATHS, Api, wait_for
+from tests.api.plain_requests import PATHS, Api, wait_for
 
 SECONDS: Final = 30
 """How long a peer has for its answer."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.api.conftest import Api
+from tests.api.plain_requests import Api
 
 _MERGE: Final = "application/merge-patch+json"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any, Final
 
-from tests.api.conftest import Api, wait_for
+from tests.api.plain_requests import Api, wait_for
 from tests.peers.found import KUEUE, Object, cluster_queue, made
 
 LOCAL: Final = "team"

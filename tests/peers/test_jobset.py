@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.api.conftest import PATHS, wait_for
+from tests.api.plain_requests import PATHS, wait_for
 from tests.kind import endless
 from tests.kind.endless import RUN
 from tests.kind.runs import SECONDS, Runs

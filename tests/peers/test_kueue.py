@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.status import ADMISSION
-from tests.api.conftest import wait_for
+from tests.api.plain_requests import wait_for
 from tests.kind import endless
 from tests.kind.runs import SECONDS, Runs
 from tests.peers.queues import LOCAL, Queues

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.control_plane import control_plane
-from tests.api.conftest import Api, installed, wait_for
+from tests.api.conftest import installed
+from tests.api.plain_requests import Api, wait_for
 
 HERE: Final = Path(__file__).parent
 FILES: Final = HERE / "files"

@@ -13,7 +13,7 @@ from launcher.backends.base import EVERYONE
 from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.backends.kubernetes.preflight.needed_rights import RULES
 from launcher.errors import BackendError, NotFoundError
-from tests.api.conftest import Api, wait_for
+from tests.api.plain_requests import Api, wait_for
 from tests.api.runs import RUN, backend_for, plan
 from tests.api.users import kubeconfig, user
 

@@ -16,8 +16,8 @@ from launcher.backends.base import Selection
 from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.backends.kubernetes.preflight.needed_rights import RULES
 from launcher.backends.patience import Patience
-from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import Kubelet, bind, node
+from tests.api.plain_requests import Api, wait_for
 from tests.api.runs import OBJECTS, RUN, SETTINGS, plan, skip_beside_a_kubelet, start_all
 from tests.api.users import user
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from launcher.cli import parser
-from tests.api.conftest import Api, wait_for
+from tests.api.plain_requests import Api, wait_for
 from tests.paths import SPECS
 
 SPEC = SPECS / "valid" / "one-task-mirrored.yaml"

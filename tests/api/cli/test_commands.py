@@ -15,8 +15,8 @@ from launcher.backends.base import Selection
 from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.cli import parser
 from launcher.status import Phase
-from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import Kubelet, bind, node
+from tests.api.plain_requests import Api, wait_for
 from tests.api.runs import RUN, Follower, plan, start_all
 from tests.api.users import kubeconfig, user
 from worker.contract.records import Event, Record

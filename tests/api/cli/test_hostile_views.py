@@ -19,8 +19,8 @@ import yaml
 
 from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.cli import parser
-from tests.api.conftest import Api
 from tests.api.kubelet import Kubelet
+from tests.api.plain_requests import Api
 from tests.api.runs import RUN, plan, start_all
 
 SECRET = "S3CRETvalue0f-this_test"

@@ -22,8 +22,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.api.conftest import ROOT, Api, installed, wait_for
+from tests.api.conftest import ROOT, installed
 from tests.api.kubelet import Kubelet
+from tests.api.plain_requests import Api, wait_for
 
 TFJOBS = "apis/kubeflow.org/v1/namespaces/{}/tfjobs"
 LEASES = "apis/coordination.k8s.io/v1/namespaces/{}/leases"

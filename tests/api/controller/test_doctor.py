@@ -14,7 +14,8 @@ from launcher.cli import parser
 from launcher.controller import LEASE, doctor
 from launcher.controller.kubeflow_operator import LEASE as OPERATORS
 from tests.api import users
-from tests.api.conftest import ROOT, Api, installed, wait_for
+from tests.api.conftest import ROOT, installed
+from tests.api.plain_requests import Api, wait_for
 
 FOLDER = ROOT / "manifests" / "controller"
 RBAC = "apis/rbac.authorization.k8s.io/v1/namespaces/{}"

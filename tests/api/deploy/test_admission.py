@@ -18,7 +18,7 @@ import pytest
 
 from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.errors import BackendError
-from tests.api.conftest import Api, wait_for
+from tests.api.plain_requests import Api, wait_for
 from tests.api.runs import plan
 
 REGISTRATION = "apis/admissionregistration.k8s.io/v1"

@@ -16,8 +16,8 @@ from launcher.backends.kubernetes.api_server.client import Applied, Client
 from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.errors import BackendError, ConflictError, NotFoundError
 from launcher.plan import pods, runtime_archive
-from tests.api.conftest import PATHS, Api, wait_for
 from tests.api.kubelet import Kubelet
+from tests.api.plain_requests import PATHS, Api, wait_for
 from tests.api.runs import OBJECTS, RUN, plan
 from tests.api.users import user
 from worker.contract.run_config import RunConfig

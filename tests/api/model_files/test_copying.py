@@ -27,8 +27,8 @@ from launcher.backends.kubernetes.model_files import copying
 from launcher.backends.kubernetes.preflight import needed_rights
 from launcher.cli import parser
 from launcher.errors import BackendError, ConflictError, LauncherError
-from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import STARTED, Kubelet, bind, node
+from tests.api.plain_requests import Api, wait_for
 from tests.api.runs import RUN, plan
 from tests.api.users import user
 

@@ -13,8 +13,8 @@ from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.backends.kubernetes.run_end.enforcement import CleanUpSettings
 from launcher.errors import ConflictError, NotFoundError
 from launcher.status import Phase, RunStatus, latest
-from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import Kubelet, bind, node
+from tests.api.plain_requests import Api, wait_for
 from tests.api.runs import RUN, Follower, plan, role_messages, start_all, task
 from worker.contract.records import Event, Progress, Record
 

@@ -12,8 +12,9 @@ import pytest
 
 from benchmarks.control_plane import UnavailableError, control_plane
 from launcher.status import Phase
-from tests.api.conftest import Api, restricted_namespace
+from tests.api.conftest import restricted_namespace
 from tests.api.kubelet import Kubelet
+from tests.api.plain_requests import Api
 from tests.api.runs import RUN, Follower, backend_for, plan, task
 
 

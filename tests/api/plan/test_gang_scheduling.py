@@ -17,7 +17,8 @@ from launcher.cli import parser
 from launcher.config.spec import Gang
 from launcher.errors import BackendError
 from launcher.plan.gang_scheduling import API_VERSIONS
-from tests.api.conftest import Api, installed
+from tests.api.conftest import installed
+from tests.api.plain_requests import Api
 from tests.api.runs import RUN, plan
 from tests.api.users import kubeconfig, user
 

@@ -9,8 +9,8 @@ import pytest
 
 from launcher.plan import rendering, topology
 from launcher.validation import loader
-from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import Kubelet
+from tests.api.plain_requests import Api, wait_for
 
 PARAMETER_SERVER = "strategy: ParameterServer\n  worker: {replicas: 2}\n  ps: {replicas: 2}"
 COLLECTIVE = "strategy: MultiWorkerMirrored\n  worker: {replicas: 3}"

@@ -13,7 +13,8 @@ import yaml
 
 from launcher import plan_of_file
 from launcher.validation import loader
-from tests.api.conftest import PATHS, Api, installed, restricted_namespace
+from tests.api.conftest import installed, restricted_namespace
+from tests.api.plain_requests import PATHS, Api
 from tests.api.plan.test_rendering import FILES, differences
 from tests.paths import ROOT
 

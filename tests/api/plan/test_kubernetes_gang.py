@@ -15,7 +15,8 @@ import pytest
 
 from benchmarks.control_plane import GANG_FEATURES, UnavailableError, control_plane, scheduler
 from launcher.backends.kubernetes.backend import KubernetesBackend
-from tests.api.conftest import Api, restricted_namespace, wait_for
+from tests.api.conftest import restricted_namespace
+from tests.api.plain_requests import Api, wait_for
 from tests.api.runs import backend_for, plan
 
 PROTECTION = ["podgroup-protection-controller"]

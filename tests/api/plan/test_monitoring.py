@@ -13,7 +13,8 @@ import yaml
 from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.cli import parser
 from launcher.errors import BackendError
-from tests.api.conftest import Api, installed
+from tests.api.conftest import installed
+from tests.api.plain_requests import Api
 from tests.api.runs import RUN, plan
 from tests.api.users import kubeconfig, user
 

@@ -15,7 +15,8 @@ import pytest
 from benchmarks.control_plane import DEFAULT_ASSETS
 from launcher.plan import rendering, topology
 from launcher.validation import loader, source
-from tests.api.conftest import PATHS, Api, restricted_namespace, wait_for
+from tests.api.conftest import restricted_namespace
+from tests.api.plain_requests import PATHS, Api, wait_for
 from tests.paths import ROOT
 
 DEMO = ROOT / "examples" / "fashion-mnist" / "cluster.yaml"

@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 
 from launcher.backends.kubernetes.backend import KubernetesBackend
-from tests.api.conftest import Api
+from tests.api.plain_requests import Api
 from tests.api.runs import RUN, plan
 
 

@@ -12,7 +12,8 @@ import pytest
 from benchmarks.control_plane import UnavailableError, scheduler
 from launcher.plan import rendering, topology
 from launcher.validation import loader
-from tests.api.conftest import Api, restricted_namespace, wait_for
+from tests.api.conftest import restricted_namespace
+from tests.api.plain_requests import Api, wait_for
 
 NODES = ("node-a", "node-b", "node-c")
 GPU_NODE = "node-with-gpus"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from urllib3.exceptions import HTTPError
 
 from launcher.pod_spec.strategic_merge import MERGE_KEYS, SETS, check, strategic_merge
-from tests.api.conftest import Api, Response
+from tests.api.plain_requests import Api, Response
 
 Object = dict[str, Any]
 COLLECTION = "api/v1/namespaces/default/podtemplates"

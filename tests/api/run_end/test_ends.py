@@ -13,8 +13,8 @@ from launcher.backends.base import Selection
 from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.cli import live_view, parser
 from launcher.status import Phase, RunStatus
-from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import Kubelet, bind, node
+from tests.api.plain_requests import Api, wait_for
 from tests.api.runs import RUN, SETTINGS, Follower, plan, role_messages, start_all, task
 
 RETRIES = "spec.runPolicy.backoffLimit=1"

@@ -11,8 +11,8 @@ from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.backends.kubernetes.run_end.enforcement import CleanUpSettings
 from launcher.object_names import NEEDED_ANNOTATION
 from launcher.status import Phase, RunStatus
-from tests.api.conftest import Api
 from tests.api.kubelet import Kubelet
+from tests.api.plain_requests import Api
 from tests.api.runs import RUN, Follower, plan
 from tests.run_end_cases import Case, each_case, play, stopped
 

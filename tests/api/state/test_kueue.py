@@ -18,8 +18,9 @@ from launcher.backends.kubernetes.state.jobsets import jobs_of
 from launcher.cli import parser
 from launcher.errors import BackendError, ConflictError
 from launcher.status import ADMISSION, Phase
-from tests.api.conftest import Api, installed, wait_for
+from tests.api.conftest import installed
 from tests.api.kubelet import Kubelet
+from tests.api.plain_requests import Api, wait_for
 from tests.api.runs import RUN, Follower, backend_for, plan, start_all
 from tests.api.users import kubeconfig, user
 

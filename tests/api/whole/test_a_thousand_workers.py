@@ -13,7 +13,8 @@ import pytest
 
 from benchmarks import apiserver, measuring, nodes
 from launcher.backends.kubernetes.api_server.connection import connect
-from tests.api.conftest import PATHS, ROOT, Api, wait_for
+from tests.api.conftest import ROOT
+from tests.api.plain_requests import PATHS, Api, wait_for
 from tests.api.runs import skip_beside_a_kubelet
 
 WORKERS = 1_000

@@ -14,8 +14,8 @@ from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.cli import parser
 from launcher.plan import serialization
 from launcher.status import Phase
-from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import Kubelet, bind, node
+from tests.api.plain_requests import Api, wait_for
 from tests.api.runs import RUN, Follower, plan, role_messages, start_all
 
 

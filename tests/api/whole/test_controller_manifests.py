@@ -13,8 +13,9 @@ import pytest
 
 from benchmarks.control_plane import DEFAULT_ASSETS
 from tests.api import installed_controller
-from tests.api.conftest import PATHS, ROOT, Api, installed, wait_for
+from tests.api.conftest import ROOT, installed
 from tests.api.kubelet import Kubelet
+from tests.api.plain_requests import PATHS, Api, wait_for
 
 FOLDER = ROOT / "manifests" / "controller"
 SPACE = "tf-launcher"

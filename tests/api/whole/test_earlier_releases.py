@@ -16,8 +16,9 @@ import pytest
 from launcher.cli import parser
 from launcher.errors import ConflictError
 from launcher.status import Phase
-from tests.api.conftest import PATHS, Api, installed, wait_for
+from tests.api.conftest import installed
 from tests.api.kubelet import Kubelet
+from tests.api.plain_requests import PATHS, Api, wait_for
 from tests.api.runs import Follower, backend_for, role_messages
 from tests.releases.record import CRDS, FILES, HERE
 

@@ -10,7 +10,7 @@ from benchmarks import soak_runs
 from benchmarks.soak_cluster import Cluster, Player
 from launcher.backends.kubernetes.api_server.client import Client
 from launcher.backends.kubernetes.api_server.connection import connect
-from tests.api.conftest import Api
+from tests.api.plain_requests import Api
 from tests.api.runs import skip_beside_a_kubelet
 
 

@@ -16,8 +16,8 @@ from launcher.backends.base import Plan
 from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.status import Phase, RunStatus
 from launcher.validation import loader
-from tests.api.conftest import Api, wait_for
 from tests.api.kubelet import Kubelet
+from tests.api.plain_requests import Api, wait_for
 from tests.api.runs import SETTINGS, Follower, role_messages, task
 
 RUN = "click-rate"

@@ -12,7 +12,8 @@ import yaml
 
 from launcher.config import yaml_parser
 from launcher.tfjob import conversion, fields
-from tests.api.conftest import Api, installed, restricted_namespace
+from tests.api.conftest import installed, restricted_namespace
+from tests.api.plain_requests import Api
 from tests.paths import ROOT, SPECS
 
 DEFINITION = ROOT / "manifests" / "controller" / "crd.yaml"
