@@ -6,6 +6,7 @@ import argparse
 import os
 import platform
 import re
+import shlex
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -58,7 +59,7 @@ def command() -> str:
     """Returns the command that measures the same again."""
     spec = sys.modules["__main__"].__spec__
     module = spec.name if spec else Path(sys.argv[0]).name
-    return " ".join(
+    return shlex.join(
         [".venv/bin/python", "-m", module, *(word for word in sys.argv[1:] if word != "--record")]
     )
 

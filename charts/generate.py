@@ -15,7 +15,7 @@ import yaml
 
 import launcher
 from launcher.backends.kubernetes.preflight import needed_rights
-from launcher.config import schema
+from launcher.config import json_schema
 from launcher.tfjob.conversion import VERSIONS
 
 CHART: Final = Path(__file__).parent / "tf-launcher"
@@ -83,7 +83,7 @@ OWN: Final[dict[str, Any]] = {
 
 def values_schema() -> str:
     """The JSON Schema (draft 2020-12) of the values: the file's own, and the chart's."""
-    document = json.loads(schema.as_json())
+    document = json.loads(json_schema.as_json())
     definitions = _told_apart(document["$defs"], document["$defs"])
     # The release's name stands in for it.
     definitions["Metadata"].pop("required")

@@ -14,7 +14,7 @@ from typing import Any
 
 import launcher
 from launcher.cli import parser, run_document
-from launcher.config import schema
+from launcher.config import json_schema
 from launcher.tfjob import fields
 from worker.contract.environment import Env
 from worker.contract.exit_codes import ExitCode
@@ -49,6 +49,7 @@ ORDER = (
     "Scheduling",
     "TensorBoard",
     "Tracking",
+    "Precheck",
     "Mlflow",
     "Monitoring",
     "PodMonitor",
@@ -183,7 +184,7 @@ submitted again."""
 
 
 def _models() -> list[str]:
-    document = json.loads(schema.as_json())
+    document = json.loads(json_schema.as_json())
     models = {**document["$defs"], "TrainingCluster": document}
     parts = []
     for name in ORDER:

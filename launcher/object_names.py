@@ -56,6 +56,8 @@ annotation, the role decides.
 ELASTIC_ANNOTATION: Final = f"{DOMAIN}/elastic"
 """On the workers' Job of an elastic run: how many there may be, see `worker.contract.run_config`."""
 SPEC_ANNOTATION: Final = f"{DOMAIN}/spec"
+EXCLUDED_ANNOTATION: Final = f"{DOMAIN}/excluded-nodes"
+"""On the primary Job or the JobSet: the names of nodes that its pods stay away from, with commas."""
 RECLAIM_ANNOTATION: Final = f"{DOMAIN}/reclaim-policy"
 
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"

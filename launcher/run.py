@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from launcher.backends.base import Backend, Board, LogLine, RunEvent, Selection
-from launcher.config.spec import RoleName
 from launcher.errors import ConflictError, LauncherError
-from launcher.status import RunStatus
 
 if TYPE_CHECKING:
+    from launcher.config.spec import RoleName
+    from launcher.status import RunStatus
     from launcher.task_orders import Profile, Stacks
     from launcher.task_records.measurements import Measurement
 
@@ -62,6 +62,11 @@ class Run:
             f'<iframe srcdoc="{html.escape(page)}" sandbox="" title="run {html.escape(self.name)}" '
             f'style="width: 100%; height: {_FRAME_HEIGHT}px; border: 0"></iframe>'
         )
+
+    @property
+    def arguments(self) -> str:
+        """The run's name and the options with which a command finds it: `mnist -n vision`."""
+        return self.name + self._backend.options(self.namespace)
 
     def status(self) -> RunStatus:
         """Returns the current status: the run's phase, its roles and tasks, and their latest reports."""
@@ -147,9 +152,11 @@ class Run:
         """Stops the tasks until `resume`. Raises ConflictError after the run's end."""
         self._backend.suspend(self.name, self.namespace)
 
-    def resume(self) -> None:
-        """Continues a suspended run, from its last backup. Raises ConflictError after the run's end."""
-        self._backend.resume(self.name, self.namespace)
+    def resume(self) -> str:
+        """Continues a suspended run, from its last backup. Returns what is different from before, such as
+        nodes that `precheck` leaves out; "" where nothing is. Raises ConflictError after the run's end.
+        """
+        return self._backend.resume(self.name, self.namespace)
 
     def tensorboard(self, port: int = 0) -> Board:
         """Serves the run's TensorBoard at the address `url` of this machine, on `port` or any free port,
@@ -169,9 +176,10 @@ class Run:
         return task_orders.stacks(self._backend, self.name, self.namespace, tasks)
 
     def profile(self, steps: int = 20, *, timeout: float = 300.0) -> Profile:
-        """Has TensorFlow's profiler run in all tasks that train for the next steps, at least so many, and
-        returns where the model directory has the result, for TensorBoard. Raises ConflictError where the run
-        has no `modelDir`, does not train now, or the steps take longer than `timeout` seconds.
+        """Has TensorFlow's profiler run in all tasks that train for the next steps, at least so many and at
+        most 1,000, and returns where the model directory has the result, for TensorBoard. Raises
+        ConflictError where the run has no `modelDir`, does not train now, or the steps take longer than
+        `timeout` seconds.
         """
         from launcher import task_orders
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from launcher.backends import precheck_outliers
 from launcher.backends.base import Finding, LogLine, RunEvent
 from launcher.lists_and_counts import counted
 from launcher.status import ADMISSION, RUN_ENDED, RUN_FAILED, Phase, RoleStatus, RunStatus, TaskStatus
@@ -43,6 +44,7 @@ class Narrator:
         self._spoke: dict[str, float] = {}
         """The time of the latest record of a task of the role."""
         self._last_shown: dict[tuple[str, int, str], tuple[Content | None, float]] = {}
+        self._prechecks: tuple[str, ...] = ()
 
     def news(self, status: RunStatus, lines: Sequence[LogLine], *, in_place: bool = False) -> list[News]:
         """Returns what has happened since the last call, in the order of time; `lines` are those not yet
@@ -56,6 +58,9 @@ class Narrator:
         ordered = [_not_after(news, spoken) for news in began if news.time is not None]
         for role, when in spoken:
             self._spoke[role] = max(when, self._spoke.get(role, when))
+        if (measured := tuple(prechecks(status))) != self._prechecks:
+            ordered += [News("run", text) for text in measured if text not in self._prechecks]
+            self._prechecks = measured
         for line in lines:
             self._keep(line)
             if (news := self._of_record(line, status, in_place=in_place)) is not None:
@@ -178,11 +183,33 @@ def bottleneck(bottleneck: bottlenecks.Bottleneck | None, status: RunStatus) -> 
     """
     if bottleneck is None:
         return ""
-    for task in status.tasks:
-        if task.name == bottleneck.task:
-            node = f" on node {task.node}" if task.node else ""
-            return f"{who(task.role, task.index, status)}{node} {bottleneck.text}"
-    return bottleneck.text
+    tasks = {task.name: _on_node(task, status) for task in status.tasks}
+    text = bottleneck.text
+    if bottleneck.other in tasks:
+        text = text.replace(bottleneck.other, tasks[bottleneck.other])
+    return f"{tasks[bottleneck.task]} {text}" if bottleneck.task in tasks else text
+
+
+def prechecks(status: RunStatus) -> list[str]:
+    """Returns what all tasks have measured, and a sentence for each task that is far off; none before all
+    have, or where the file does not ask for it.
+    """
+    if not precheck_outliers.is_complete(status):
+        return []
+    contents = precheck_outliers.measured(status)
+    tasks = {task.name: task for task in status.tasks}
+    return [
+        f"precheck of {counted(len(contents), 'task')}: {precheck_outliers.ranges(contents.values())}",
+        *(
+            f"{_on_node(tasks[outlier.task], status)} is far off: it {outlier.text}"
+            for outlier in precheck_outliers.of_run(status)
+        ),
+    ]
+
+
+def _on_node(task: TaskStatus, status: RunStatus) -> str:
+    node = f" on node {task.node}" if task.node else ""
+    return f"{who(task.role, task.index, status)}{node}"
 
 
 def beginnings(before: RunStatus | None, after: RunStatus) -> list[News]:

@@ -33,8 +33,8 @@ _EDITS = (
 
 
 @contextlib.contextmanager
-def gcs_server(directory: Path) -> Iterator[dict[str, str]]:
-    """Yields the variables by which TensorFlow finds it."""
+def gcs_server(directory: Path, *, in_memory: bool = True) -> Iterator[dict[str, str]]:
+    """Yields the variables by which TensorFlow finds it. Its objects are in memory, or else on the disk."""
     directory.mkdir(parents=True)
     key, certificate = directory / "key.pem", directory / "certificate.pem"
     subprocess.run(
@@ -46,10 +46,12 @@ def gcs_server(directory: Path) -> Iterator[dict[str, str]]:
         capture_output=True,
     )
     (port,) = free_ports(1)
+    backend = "memory" if in_memory else "filesystem"
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(
             [
-                *(_program(), "-backend", "memory", "-host", "127.0.0.1", "-port", str(port)),
+                *(_program(), "-host", "127.0.0.1", "-port", str(port)),
+                *("-backend", backend, "-filesystem-root", directory / "objects"),
                 *("-scheme", "http", "-external-url", "https://www.googleapis.com"),
             ],
             stdout=log,

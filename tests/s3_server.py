@@ -29,8 +29,10 @@ the server gets it, and the answer is lost."""
 class S3Server:
     """It keeps what it has when it is killed and started again, at the same address."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, gigabytes: int = 4) -> None:
+        """It takes so many gigabytes; those of a deleted object are not free at once."""
         self._directory = directory
+        self._gigabytes = gigabytes
         self._ports: list[int] = []
         self._process: subprocess.Popen[bytes] | None = None
         directory.mkdir(parents=True)
@@ -72,7 +74,8 @@ class S3Server:
                 [
                     *(program, "server", f"-dir={self._directory}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"),
                     *("-filer", "-s3", f"-s3.config={self._directory}/s3.json", *ports),
-                    *("-s3.port.iceberg=0", "-s3.port.lance=0", "-volume.max=4"),
+                    *("-s3.port.iceberg=0", "-s3.port.lance=0", f"-volume.max={self._gigabytes}"),
+                    "-s3.autoCreateBucket=false",  # as S3 does
                     # It would send statistics to its makers.
                     *("-master.telemetry=false", "-master.volumeSizeLimitMB=1024"),
                 ],
@@ -193,8 +196,8 @@ def _pass_on(
 
 
 @contextlib.contextmanager
-def s3_server(directory: Path) -> Iterator[S3Server]:
-    server = S3Server(directory)
+def s3_server(directory: Path, gigabytes: int = 4) -> Iterator[S3Server]:
+    server = S3Server(directory, gigabytes)
     try:
         server.start()
         yield server

@@ -11,6 +11,7 @@ import tensorflow as tf
 from worker.checkpoints.beside import Beside
 from worker.checkpoints.model_directory import ModelDirectory
 from worker.contract.run_config import DataService, ElasticWorkers
+from worker.parameter_server.executions import Executions
 from worker.parameters import TrainingParameters
 from worker.process.step_times import StepTimes
 from worker.program import LoadedProgram
@@ -90,3 +91,19 @@ class Loop:
     def workers(self) -> int:
         """Returns how many tasks take steps now."""
         return self.count_workers()
+
+    def executions(self, moved: Callable[[int], None] | None = None) -> Executions:
+        """Returns executions on the workers of a ParameterServer run. `moved` is called with the number of
+        finished steps; left out, each is a sign of life.
+        """
+        return Executions(
+            tf.distribute.coordinator.ClusterCoordinator(self.strategy),
+            self.count_workers,
+            moved or (lambda _: self.hooks.alive()),
+            self.hooks.failed,
+        )
+
+    def notice(self, sentence: str) -> None:
+        """Tells the user something that all tasks know: the one that writes says it."""
+        if self.writes:
+            self.hooks.reporter.notice(sentence)

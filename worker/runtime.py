@@ -31,6 +31,7 @@ from worker.contract.version import VERSION
 from worker.failures import Failure, classify, program_error
 from worker.imports import import_tensorflow
 from worker.parameter_server import server
+from worker.precheck import measurements
 from worker.process.processors import thread_variables
 from worker.process.sigterm import leave_on_signal
 from worker.process.watch import Watch, stalled
@@ -74,6 +75,10 @@ def main(arguments: Sequence[str]) -> int:
     threads = thread_variables(task.config.cpu_requests.get(task.role), os.environ)
     os.environ.update(threads)
     environment.update(threads)
+    if task.config.precheck is not None:
+        code = measurements.run(task, reporter, environment)
+        if code is not None or task.config.precheck.only:
+            return code or ExitCode.DONE
     # The role decides, as TFConfigClusterResolver().task_type does, but before TensorFlow is imported.
     seconds = max(task.config.stall_seconds, task.config.starting_deadline_seconds)
     first = stalled("starting", seconds)
@@ -91,14 +96,15 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def start_training(arguments: Sequence[str]) -> NoReturn:
-    """Starts training processes for a supervisor that has lost its starter. The last five arguments are the
+    """Starts training processes for a supervisor that has lost its starter. The last six arguments are the
     pipes and the supervisor's process id.
     """
-    *worker_arguments, orders, reports, signs, stacks, parent = arguments
+    *worker_arguments, orders, reports, signs, asked, stacks, parent = arguments
+    pipes = starter.Pipes(*map(int, (orders, reports, signs, asked, stacks)))
     task = from_environment()
     prepare_environment(task.config.keras, task.script)
     work = _work(task, own_strategy_scripts.parse(worker_arguments))
-    starter.serve(work, starter.Pipes(int(orders), int(reports), int(signs), int(stacks)), int(parent))
+    starter.serve(work, pipes, int(parent))
 
 
 def _check_version(task: Task) -> None:

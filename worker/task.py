@@ -109,7 +109,8 @@ class Task:
         """
         if self.role == "chief":
             return True
-        return self.role == "worker" and self.index == 0 and "chief" not in self.cluster
+        # TF_CONFIG does not tell: under ParameterServer that of a worker names itself only.
+        return self.role == "worker" and self.index == 0 and not self.config.replicas.get("chief")
 
 
 def from_environment() -> Task:

@@ -230,8 +230,8 @@ class Backend(Protocol):
     def suspend(self, run: str, namespace: str) -> None:
         """Stops the tasks, to be started again by `resume`. Raises ConflictError after the run's end."""
 
-    def resume(self, run: str, namespace: str) -> None:
-        """Undoes `suspend`. Raises ConflictError after the run's end."""
+    def resume(self, run: str, namespace: str) -> str:
+        """Undoes `suspend`. Returns what the user should know. Raises ConflictError after the run's end."""
 
     def scale(self, run: str, namespace: str, workers: int, role: str = "worker") -> int:
         """Changes the number of an elastic run's workers while it runs, or of the tasks of another role of

@@ -12,6 +12,9 @@ HEAD_BYTES: Final = 64 << 10
 """The beginning of a longer log, which has the records that a task writes once."""
 
 
+_ONCE: Final = (Event.PRECHECKED, Event.DEVICES)
+
+
 class LatestRecords:
     """The latest record of each event, by task."""
 
@@ -30,4 +33,4 @@ class LatestRecords:
 
 def written_once(head: Iterable[LogLine]) -> list[LogLine]:
     """The records of a log's first HEAD_BYTES that its end does not repeat."""
-    return [line for line in head if line.record is not None and line.record.event == Event.DEVICES]
+    return [line for line in head if line.record is not None and line.record.event in _ONCE]

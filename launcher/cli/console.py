@@ -163,6 +163,8 @@ def show_status(backend: Backend, status: RunStatus, out: Console | None = None)
         out.print(reason)
     for news in sentences.waiting_tasks(status):
         out.print(Text(f"{news.who} {news.text}", style="yellow"))
+    for number, text in enumerate(sentences.prechecks(status)):
+        out.print(Text(text, style="yellow" if number else ""))
     if text := sentences.bottleneck(bottlenecks.of_run(status, time.time()), status):
         out.print(Text(text, style="yellow"))
     troubled = [task for task in status.tasks if not task.deleted and _troubled(task)]

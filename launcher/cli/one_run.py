@@ -14,6 +14,7 @@ from launcher.object_names import PROGRAM
 if TYPE_CHECKING:
     from launcher.backends.base import Backend
     from launcher.backends.patience import Patience
+    from launcher.run import Run
 
 
 def patience(options: Namespace, unasked: float | None = None) -> Patience:
@@ -52,6 +53,14 @@ def sought(
         if hint := _meant(options, name, namespace):
             raise NotFoundError(error.message, f"{hint}\n{error.hint}") from None
         raise
+
+
+def run(options: Namespace, name: str | None = None) -> Run:
+    """Returns the run, as programs have it."""
+    from launcher.run import Run
+
+    backend, namespace = sought(options, name)
+    return Run(options.name if name is None else name, namespace, backend)
 
 
 def _meant(options: Namespace, name: str, namespace: str | None) -> str:

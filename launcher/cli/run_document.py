@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from launcher.backends import precheck_outliers
 from launcher.backends.base import Place
 from launcher.object_names import ROLE_LABEL
 from launcher.status import RoleStatus, RunStatus, TaskStatus, latest, latest_with_time
@@ -105,6 +106,17 @@ class Role(_Model):
     message: str = Field(description="The same as a sentence.")
 
 
+class Precheck(_Model):
+    """What a task has measured of its node before it trained, where spec.precheck asks for it."""
+
+    seconds: float = Field(description="That it took.")
+    compute: dict[str, Number] = Field(description="GFLOP/s, by device.")
+    storage: dict[str, Number] = Field(description="MB/s, by place and direction.")
+    bandwidth: dict[str, Number] = Field(description="MB/s, by the task at the other end.")
+    latency: dict[str, Number] = Field(description="Milliseconds there and back, by the task there.")
+    far_off: str = Field(description='What sets it apart from the other tasks; "" where nothing does.')
+
+
 class Task(_Model):
     """A task and its latest pod."""
 
@@ -122,6 +134,7 @@ class Task(_Model):
     creation_time: Time | None = Field(description="When the pod was made.")
     start_time: Time | None = Field(description="When its process began.")
     completion_time: Time | None = Field(description="When that ended.")
+    precheck: Precheck | None = Field(description="Null where it has measured nothing.")
 
 
 class Metadata(_Model):
@@ -210,7 +223,7 @@ def of_run(status: RunStatus, place: Place, now: float, model_directory: str | N
             export=None if exported is None else exported.path,
             model_directory=model_directory,
             roles=[_role(role, status) for role in status.roles],
-            tasks=[_task(task, status) for task in status.tasks],
+            tasks=_tasks(status),
         ),
     )
     return document.model_dump(mode="json", by_alias=True)
@@ -263,7 +276,16 @@ def _role(role: RoleStatus, status: RunStatus) -> Role:
     )
 
 
-def _task(task: TaskStatus, status: RunStatus) -> Task:
+def _tasks(status: RunStatus) -> list[Task]:
+    measured = precheck_outliers.measured(status)
+    far_off = {each.task: each.text for each in precheck_outliers.of_run(status)}
+    prechecks = {
+        name: _copied(Precheck, content, far_off=far_off.get(name, "")) for name, content in measured.items()
+    }
+    return [_task(task, status, prechecks.get(task.name)) for task in status.tasks]
+
+
+def _task(task: TaskStatus, status: RunStatus, precheck: Precheck | None) -> Task:
     return _copied(
         Task,
         task,
@@ -272,6 +294,7 @@ def _task(task: TaskStatus, status: RunStatus) -> Task:
         creation_time=_time_or_null(task.created),
         start_time=_time_or_null(task.running),
         completion_time=_time_or_null(task.finished),
+        precheck=precheck,
     )
 
 

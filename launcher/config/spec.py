@@ -686,6 +686,21 @@ class Tracking(_Model):
     mlflow: Mlflow
 
 
+class Precheck(_Model):
+    """Before it trains, each task measures how fast it multiplies matrices, writes and reads its disk and the
+    model directory, and reaches a few of the other tasks.
+    """
+
+    exclude: bool = False
+    """Whether a node that is far off from the others is left out when the run is started the next time: by
+    `submit` or `resume`, until `delete`. It has no effect on this machine.
+    """
+
+
+def _precheck_form(value: object) -> str:
+    return FULL_FORM if isinstance(value, dict | Precheck) else FLAT_FORM
+
+
 class Spec(_Model):
     """The run: its strategy, program and roles."""
 
@@ -762,6 +777,17 @@ class Spec(_Model):
     """Metrics of every task, for Prometheus."""
     tracking: Tracking | None = None
     """An experiment tracker that follows the run."""
+    precheck: Annotated[
+        Annotated[bool, Tag(FLAT_FORM)] | Annotated[Precheck, Tag(FULL_FORM)], Discriminator(_precheck_form)
+    ] = False
+    """Whether each task measures its node before it trains, in at most 20 s: a node that is far off from the
+    others is named.
+    """
+
+    @property
+    def prechecks(self) -> Precheck | None:
+        """What `precheck` says, in its long form; None where nothing is measured."""
+        return self.precheck if isinstance(self.precheck, Precheck) else Precheck() if self.precheck else None
 
     @property
     def trains_program(self) -> bool:

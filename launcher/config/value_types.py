@@ -5,6 +5,7 @@
 import ipaddress
 import re
 from typing import Annotated, Any, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict
 
@@ -51,6 +52,15 @@ def _is_cidr(value: str) -> bool:
         return False
 
 
+def _is_http_url(value: str) -> bool:
+    if not re.fullmatch(r"https?://[A-Za-z0-9.\-\[\]:]+(/[^\s?#@]*)?", value):
+        return False
+    try:
+        return bool(urlsplit(value).hostname) and urlsplit(value).port != 0
+    except ValueError:  # brackets, or a port that is none
+        return False
+
+
 T = TypeVar("T")
 Items = Annotated[tuple[T, ...], Strict(False)]
 """A list, in the file and in Python."""
@@ -94,7 +104,7 @@ MountPath = Annotated[
 HttpUrl = Annotated[
     Text,
     _checked(
-        re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+(/[^\s?#@]*)?").fullmatch,
+        _is_http_url,
         "a URL without user, password and query, such as https://minio.example.com:9000",
     ),
 ]

@@ -31,8 +31,8 @@ from launcher.plan.roles import (
 )
 from launcher.plan.topology import INDEX, Topology
 from worker.contract.environment import ARCHIVE, GIT_KEYS, GRPC_FAIL_FAST, Env
-from worker.contract.run_config import GRACE_SECONDS, DataService, FetchedSource, RunConfig
-from worker.contract.strategies import STRATEGIES
+from worker.contract.run_config import GRACE_SECONDS, DataService, FetchedSource, Precheck, RunConfig
+from worker.contract.strategies import BESIDE, STRATEGIES
 from worker.contract.task_names import DATA_WORKER, DISPATCHER
 
 RUN_FILE: Final = "run.json"
@@ -199,7 +199,15 @@ def run_config(topology: Topology, run_id: str, source: ProgramFiles | None = No
         checkpoints=spec.checkpoints.model_dump(exclude_none=True),
         tracking=spec.tracking.model_dump(exclude_none=True) if spec.tracking else {},
         cpu_requests={role.name: role.cpu_request for role in topology.roles if role.cpu_request},
+        precheck=_precheck(topology),
     )
+
+
+def _precheck(topology: Topology) -> Precheck | None:
+    if topology.cluster.spec.prechecks is None:
+        return None
+    addresses = topology.addresses.items()
+    return Precheck({name: each for name, each in addresses if name not in BESIDE})
 
 
 def _fetched(topology: Topology, source: ProgramFiles | None) -> FetchedSource | None:

@@ -134,6 +134,7 @@ def report(history: History, zone: tzinfo | None = None) -> Report:
     columns, values = _table(drawn)
     devices = task_devices.of_run(status)
     saved = checkpoint_age.of_run(status, history.seen)
+    prechecked = sentences.prechecks(status)
     return Report(
         run=status.run,
         badge=BADGES[status.phase],
@@ -142,10 +143,11 @@ def report(history: History, zone: tzinfo | None = None) -> Report:
             *_facts(status, begin, zone),
             *_program(history.spec),
             *(text for _, text, bad in devices if not bad),
+            *prechecked[:1],
             *([saved[0]] if saved is not None and not saved[1] else []),
         ),
         total=duration(where.total),
-        remarks=(*where.remarks, *filter(None, [_bottleneck(history)])),
+        remarks=(*where.remarks, *prechecked[1:], *filter(None, [_bottleneck(history)])),
         missing=(*history.missing, *_gaps(history, tasks)),
         message=status.message if status.phase not in (Phase.SUCCEEDED, Phase.SUSPENDED) else "",
         failures=_failures(status) if status.phase is not Phase.SUCCEEDED else (),

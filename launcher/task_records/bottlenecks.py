@@ -17,6 +17,10 @@ INPUT: Final = 0.3
 """The part of the time from which on waiting for input, or saving, is worth a sentence."""
 NETWORK: Final = 0.4
 """The same of the sums over the network: the least that any task waits for the others."""
+SENDING: Final = 0.5
+"""The part of the time for which data wait to be sent, so that a connection is what all wait for; of no other
+task it may be half of that.
+"""
 THROTTLED: Final = 0.1
 """The part of the time for which a limit on CPU has held a task up, so that it is the reason."""
 
@@ -28,10 +32,13 @@ _WHY: Final = {"input": "its input", "computing": "its computing", "saving": "it
 
 
 class Bottleneck(NamedTuple):
-    """`text` says what it is, of the task of this name, or of all if that is ""."""
+    """`text` says what it is, of the task of this name, or of all if that is "". It may name an `other` task,
+    by its pod name.
+    """
 
     task: str
     text: str
+    other: str = ""
 
 
 def of_run(status: RunStatus, now: float) -> Bottleneck | None:
@@ -49,8 +56,11 @@ def of_records(records: Sequence[Record]) -> Bottleneck | None:
         if isinstance(content, Spent):
             before = sums.get(record.task, Spent(0, {}, 0.0))
             seconds = {part: before.seconds.get(part, 0.0) + content.seconds.get(part, 0.0) for part in PARTS}
+            sending = dict(before.sending)
+            for name, value in content.sending.items():
+                sending[name] = sending.get(name, 0.0) + value
             sums[record.task] = Spent(
-                before.steps + content.steps, seconds, before.throttled + content.throttled
+                before.steps + content.steps, seconds, before.throttled + content.throttled, sending
             )
     return of_times(sums)
 
@@ -58,7 +68,7 @@ def of_records(records: Sequence[Record]) -> Bottleneck | None:
 def of_times(times: Mapping[str, Spent]) -> Bottleneck | None:
     """Returns what holds up tasks that take each step together, by the time of each."""
     times = {name: spent for name, spent in times.items() if spent.steps and _total(spent) > 0}
-    return (_slow(times) or _common(times)) if times else None
+    return (_connection(times) or _slow(times) or _common(times)) if times else None
 
 
 def _of_task(task: TaskStatus, status: RunStatus, now: float) -> Spent | None:
@@ -68,6 +78,29 @@ def _of_task(task: TaskStatus, status: RunStatus, now: float) -> Spent | None:
     began = (task.running or task.started or 0.0) - 1.0  # Kubernetes' times are in whole seconds
     is_old = now - record.time > _OLD_WINDOWS * _total(record.content) + _OLD_SECONDS
     return None if record.time < began or is_old else record.content
+
+
+def _connection(times: Mapping[str, Spent]) -> Bottleneck | None:
+    """Data that wait to be sent are those of one connection. Its other end may be the one whose network is
+    slow, and nothing tells which.
+    """
+    if len(times) < 2:
+        return None
+    shares = {name: _sent(spent)[1] / _total(spent) for name, spent in times.items()}
+    sender = max(shares, key=lambda name: shares[name])
+    if shares[sender] < SENDING or any(
+        share > shares[sender] / 2 for name, share in shares.items() if name != sender
+    ):
+        return None
+    receiver, _ = _sent(times[sender])
+    waiting = f"{min(1.0, shares[sender]):.0%} of the time"
+    text = f"has data waiting to be sent to {receiver} for {waiting}: the network of one of these two"
+    return Bottleneck(sender, text, receiver)
+
+
+def _sent(spent: Spent) -> tuple[str, float]:
+    """Returns the task for which most data have waited, and for how long."""
+    return max(spent.sending.items(), key=lambda each: each[1], default=("", 0.0))
 
 
 def _slow(times: Mapping[str, Spent]) -> Bottleneck | None:

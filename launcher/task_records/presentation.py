@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Literal
 
+from launcher.backends import precheck_outliers
 from launcher.status import RunStatus
 from launcher.task_records import record_sentences, task_devices
 from worker.contract.records import (
@@ -27,6 +28,7 @@ from worker.contract.records import (
     Loaded,
     MembershipRecord,
     Notice,
+    Prechecked,
     Predicted,
     Predicting,
     Progress,
@@ -156,6 +158,13 @@ PRESENTATION: Final[Mapping[type[Content], Presentation]] = {
         listed=lambda new, old, _: old is None or not new.tasks,
         begins=lambda waiting, _: State.WAITING if waiting.tasks else State.STARTING,
         activity=lambda waiting, _: _activity_of_waiting(waiting),
+    ),
+    Prechecked: Presentation(
+        sentence=lambda prechecked: f"precheck: {precheck_outliers.ranges([prechecked])}",
+        logged=_never,  # one line says it for all tasks
+        listed=_never,
+        begins=lambda *_: State.STARTING,
+        activity=lambda *_: "measured what its node can do",
     ),
     Devices: Presentation(
         sentence=task_devices.describe,

@@ -104,9 +104,9 @@ def _rate(value: float) -> str:
 
 
 def metrics(values: Mapping[str, float]) -> str:
-    """Returns `accuracy 0.8423, loss 0.4312`; the loss comes last."""
+    """Returns `accuracy 0.8423, loss 0.4312`, in one line; the loss comes last."""
     ordered = sorted(values, key=lambda name: name == "loss")
-    return ", ".join(f"{name} {_number(values[name], 4)}" for name in ordered)
+    return ", ".join(f"{' '.join(name.split())} {_number(values[name], 4)}" for name in ordered)
 
 
 def _number(value: float, digits: int) -> str:

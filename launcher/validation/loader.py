@@ -378,7 +378,7 @@ def _explain(document: Document, error: ErrorDetails) -> Problem:
     if (expected := _EXPECTED.get(kind)) is not None:
         message = f"expected {expected}, not {_called(given, shown)}"
         if kind.startswith(("int", "bool")):
-            message += _quoted(given, shown)
+            message += _quoted(given)
         elif kind == "string_type" and isinstance(given, int | float):
             message += f': put it in quotes, "{written}"'
     elif kind == "literal_error":
@@ -418,10 +418,10 @@ _OF_TFJOB: Final[Mapping[str, str]] = {
 """Fields of a TFJob, and what they are in a cluster.yaml."""
 
 
-def _quoted(value: Any, shown: str) -> str:
+def _quoted(value: Any) -> str:
     """Returns advice about a text that is a number or a truth value without its quotes."""
     is_other = isinstance(value, str) and re.fullmatch(r"[+-]?\d+|true|false", value)
-    return f" in quotes: write {shown}" if is_other else ""
+    return f" in quotes: write {value}" if is_other else ""
 
 
 def _unknown(path: tuple[str | int, ...]) -> str:

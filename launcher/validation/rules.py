@@ -27,6 +27,7 @@ from launcher.plan import buckets, gang_scheduling, jobset, roles, storage, topo
 from launcher.plan.roles import ResolvedRole
 from launcher.plan.topology import Topology
 from launcher.validation import kubernetes_fragments, parameter_names, pod_template
+from worker.contract import orders
 from worker.contract.environment import Env
 from worker.contract.notebook_lines import NOTEBOOK
 from worker.contract.parameters import SCRIPT_PARAMETERS, parameter_problems
@@ -63,6 +64,7 @@ def broken(cluster: TrainingCluster) -> list[Violation]:
     violations += gang_scheduling.broken(planned)
     violations += _monitoring(planned)
     violations += _tracking(planned)
+    violations += _precheck(planned)
     if spec.tensorboard is not None:
         violations += _resources(spec.tensorboard, ("spec", "tensorboard"))
         violations += kubernetes_fragments.of_role(spec.tensorboard, ("spec", "tensorboard"))
@@ -235,16 +237,19 @@ def _fixed(spec: Spec) -> str:
 
 
 def _elastic_collective(spec: Spec, worker: WorkerRole) -> Iterator[Violation]:
-    """Yields what elastic workers need of MultiWorkerMirrored: who goes on takes over from a checkpoint."""
+    """Yields what elastic workers need of MultiWorkerMirrored: who goes on takes over from a copy in memory,
+    or a checkpoint.
+    """
     if spec.chief is None or not spec.chief.replicas:
         message = (
             "missing: with minReplicas a chief leads the workers, since none of them is sure to stay; give "
             "chief: {}, and one worker less"
         )
         yield ("spec", "chief"), message
-    if spec.model_dir is None:
+    if spec.model_dir is None and not spec.run_policy.restarts_in_place:
         message = (
-            "missing: with minReplicas the tasks go on from a checkpoint there, such as modelDir: /model"
+            "missing: with minReplicas the tasks go on from a checkpoint there, such as modelDir: /model, "
+            "since with runPolicy.restartsInPlace: 0 no copy in memory outlives a loss"
         )
         yield ("spec", "modelDir"), message
     parameters = spec.program.parameters if spec.program is not None else {}
@@ -615,8 +620,9 @@ def _monitoring(planned: Topology) -> Iterator[Violation]:
     if not monitoring.scrapers:
         yield (*here, "from"), "expected at least one entry: nobody could reach the port"
     for role in planned.roles:
-        if role.uses_runtime and monitoring.port == role.port:
-            message = f"each task's TensorFlow listens on {role.port}: choose another port"
+        if role.uses_runtime and monitoring.port in (role.port, orders.PORT):
+            listener = "TensorFlow" if monitoring.port == role.port else "supervisor"
+            message = f"each task's {listener} listens on {monitoring.port}: choose another port"
             yield (*here, "port"), message
             return
 
@@ -629,6 +635,13 @@ def _tracking(planned: Topology) -> Iterator[Violation]:
             f"the worker runtime logs to it, and the {planned.primary} runs a command without it: remove it"
         )
         yield ("spec", "tracking"), message
+
+
+def _precheck(planned: Topology) -> Iterator[Violation]:
+    """Yields why nobody would measure anything."""
+    if planned.cluster.spec.prechecks and not any(role.uses_runtime for role in planned.roles):
+        message = "the worker runtime measures, and the tasks run commands without it: remove it"
+        yield ("spec", "precheck"), message
 
 
 def _templates(planned: Topology) -> list[Violation]:

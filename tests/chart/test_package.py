@@ -1,8 +1,7 @@
-"""The chart's package; and the generated parts of the chart are up to date."""
+"""The chart's package."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import tarfile
 from pathlib import Path
@@ -12,16 +11,6 @@ import yaml
 
 import launcher
 from tests.chart.helm import CHART, Helm
-
-
-def test_what_is_made_is_up_to_date() -> None:
-    specification = importlib.util.spec_from_file_location("generate", CHART.parent / "generate.py")
-    assert specification is not None
-    assert specification.loader is not None
-    generate = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(generate)
-    for name, make in generate.MADE.items():
-        assert (CHART / name).read_text() == make(), f"{name} is out of date: run `make chart`"
 
 
 def test_package(helm: Helm, tmp_path: Path) -> None:

@@ -193,7 +193,10 @@ def _failure(task: RunningTask) -> str:
 
 
 def _loss(task: RunningTask) -> float:
-    return float(task.records(Event.PROGRESS)[-1].fields["loss"])
+    records = task.records(Event.PROGRESS)
+    if not records:
+        raise AssertionError(f"{task.name} has ended without a step: {task.output[-1500:]}")
+    return float(records[-1].fields["loss"])
 
 
 def precision(machine: Machine, folder: Path) -> str:
@@ -366,6 +369,7 @@ def kills(machine: Machine, folder: Path, times: int = _KILLS) -> str:
         memory_mb=0,
         entrypoint="hoarding:Hoarder",
         parameters=parameters,
+        checkpoints={"everySteps": 5},
         restarts_in_place=10 * times,
     ) as cluster:
         task = cluster.start("chief")
@@ -403,12 +407,16 @@ def free(machine: Machine, folder: Path) -> str:
 
 
 def _stepped(task: RunningTask, restarts: int) -> bool:
-    """Whether the training has gone on after so many restarts."""
-    events = [record.event for record in task.records()]
-    places = [place for place, event in enumerate(events) if event == Event.RESTARTED]
+    """Whether the training has gone on after so many restarts, and has saved a step of its own: what is
+    killed twice before that is not started again.
+    """
+    records = task.records()
+    places = [place for place, record in enumerate(records) if record.event == Event.RESTARTED]
     if len(places) < restarts:
         return False
-    return Event.PROGRESS in events[places[restarts - 1] if restarts else 0 :]
+    later = records[places[restarts - 1] if restarts else 0 :]
+    saved = [record.fields["taken"] for record in later if record.event == Event.CHECKPOINT]
+    return any(taken > later[0].time for taken in saved)
 
 
 def _training(task: RunningTask) -> tuple[int, int]:

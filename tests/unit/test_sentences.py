@@ -49,6 +49,7 @@ def test_the_learning_rate_is_said_at_an_epoch_s_end() -> None:
     end = Progress(1, 2, 5, 5, 12.0, 0.5, {}, epoch_end=True, learning_rate=0.00125)
     assert record_sentences.measures(end) == "loss 0.5000, 12 steps/s, lr 0.00125"
     assert record_sentences.measures(end._replace(learning_rate=None, loss=None)) == "12 steps/s"
+    assert record_sentences.metrics({"loss": 0.5, "top\n5": 0.75}) == "top 5 0.7500, loss 0.5000"
 
 
 def test_why_a_role_waits_is_said_once() -> None:

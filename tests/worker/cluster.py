@@ -97,7 +97,7 @@ class RunningTask:
             code = self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self.name} did not end:\n{self.output}") from None
-        self._reader.join(5.0)
+        self._reader.join(30.0)  # a busy machine's reader is behind
         return code
 
     def eventually(self, condition: Callable[[], bool], what: str) -> None:

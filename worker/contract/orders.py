@@ -21,6 +21,9 @@ from typing import Final
 STACKS: Final = "stacks"
 PROFILE: Final = "profile"
 
+MOST_STEPS: Final = 1000
+"""Of a profile: TensorFlow keeps it in memory until its end, and nobody ends one that has begun before."""
+
 PORT: Final = 22221
 """Of the pod's loopback: one that programs do not use, and no ephemeral one."""
 SOCKET: Final = "orders"

@@ -30,6 +30,7 @@ class Event:
 
     DOING: Final = "doing"
     WAITING: Final = "waiting"
+    PRECHECKED: Final = "prechecked"
     DEVICES: Final = "devices"
     READY: Final = "ready"
     MEMBERSHIP: Final = "membership"
@@ -132,6 +133,21 @@ class Waiting(NamedTuple):
     seconds: Seconds
     deadline: Seconds
     reasons: Mapping[str, Sequence[str]] = {}
+
+
+@_record(Event.PRECHECKED)
+class Prechecked(NamedTuple):
+    """What the task has measured of its node in `seconds`, before it trains; what it could not measure is
+    left out. `compute` is GFLOP/s by device: "CPU", or "GPU 0" and so on. `storage` is MB/s by "disk write",
+    "disk read", "model directory write" and "model directory read". To each of a few other tasks (pod names)
+    it has `bandwidth` in MB/s and `latency` in milliseconds, there and back.
+    """
+
+    seconds: Seconds
+    compute: Mapping[str, Number]
+    storage: Mapping[str, Number]
+    bandwidth: Mapping[str, Number]
+    latency: Mapping[str, Number]
 
 
 @_record(Event.DEVICES)
@@ -279,12 +295,14 @@ class GpuUse(NamedTuple):
 @_record(Event.SPENT)
 class Spent(NamedTuple):
     """Where the time of the latest `steps` of this task went: `seconds` by `PARTS`. For `throttled` seconds
-    of them the limit on CPU held its container up.
+    of them the limit on CPU held its container up. `sending` has the tasks (pod names) for which data of this
+    one were waiting on the connection, and the seconds, where they are many.
     """
 
     steps: int
     seconds: Mapping[str, Number]
     throttled: Seconds
+    sending: Mapping[str, Number] = {}
 
 
 @_record(Event.NOTICE)
@@ -340,6 +358,7 @@ class Done(NamedTuple):
 Content = Union[  # Python 3.9 has no `|` for types.
     Doing,
     Waiting,
+    Prechecked,
     Devices,
     Ready,
     MembershipRecord,

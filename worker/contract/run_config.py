@@ -89,18 +89,15 @@ class Verification:
     perturbed: bool = False
 
 
-_LEFT_OUT: Final = (
-    "script",
-    "args",
-    "data_service",
-    "scripts",
-    "packages",
-    "source",
-    "verification",
-    "tracking",
-    "cpu_requests",
-)
-_FOR_CHECKPOINTS: Final = ("evaluator_memory", "ps_memory", "checkpoints")
+@dataclass(frozen=True)
+class Precheck:
+    """Each task measures what its node can do, before it trains. `cluster` has the addresses of all tasks
+    that train, by role: a task of a ParameterServer run has only its own in TF_CONFIG. `only`: the tasks end
+    then, as for the command `doctor --nodes`.
+    """
+
+    cluster: Mapping[str, Sequence[str]]
+    only: bool = False
 
 
 @dataclass(frozen=True)
@@ -114,6 +111,29 @@ class FetchedSource:
     digest: str
     url: str = ""
     path: str = ""
+
+
+_PARTS: Final[Mapping[str, type[Any]]] = {
+    "data_service": DataService,
+    "source": FetchedSource,
+    "verification": Verification,
+    "precheck": Precheck,
+}
+"""The fields that are documents of their own."""
+
+_LEFT_OUT: Final = (
+    "script",
+    "args",
+    "data_service",
+    "scripts",
+    "packages",
+    "source",
+    "verification",
+    "tracking",
+    "cpu_requests",
+    "precheck",
+)
+_FOR_CHECKPOINTS: Final = ("evaluator_memory", "ps_memory", "checkpoints")
 
 
 @dataclass(frozen=True)
@@ -139,7 +159,8 @@ class RunConfig:
     pip's. `source` is None where a task has the program's source already. `evaluator_memory` and `ps_memory`
     are the limits of the evaluator and of each ps in bytes, 0 where it has none. `checkpoints` is the spec's,
     as `evaluation` is. `verification` is set in a run of the command `verify` only. `tracking` is the spec's.
-    `cpu_requests` has the processors that the pods of a role request, where they request some.
+    `cpu_requests` has the processors that the pods of a role request, where they request some. `precheck` is
+    None where the tasks measure nothing.
     """
 
     run: str
@@ -176,6 +197,7 @@ class RunConfig:
     verification: Verification | None = None
     tracking: Mapping[str, Any] = field(default_factory=dict)
     cpu_requests: Mapping[str, float] = field(default_factory=dict)
+    precheck: Precheck | None = None
 
     @property
     def trained(self) -> str | None:
@@ -214,12 +236,9 @@ class RunConfig:
             document = json.loads(text)
             known = {f.name for f in fields(cls)}
             given = {name: value for name, value in document.items() if name in known}
-            if given.get("data_service") is not None:
-                given["data_service"] = DataService(**given["data_service"])
-            if given.get("source") is not None:
-                given["source"] = FetchedSource(**given["source"])
-            if given.get("verification") is not None:
-                given["verification"] = Verification(**given["verification"])
+            for name, kind in _PARTS.items():
+                if given.get(name) is not None:
+                    given[name] = kind(**given[name])
             return cls(**{"version": "", **given})
         except (AttributeError, TypeError) as error:
             raise ValueError(f"not a run configuration: {error}") from error

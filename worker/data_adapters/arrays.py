@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import tensorflow as tf
 
+from worker.data_adapters.array_orders import Order
 from worker.data_adapters.class_weights import ClassWeights
-from worker.data_adapters.shuffle_orders import Order
 from worker.failures import program_error
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import tensorflow as tf
 
 from worker.data_adapters import arrays, numbered, python_batches
+from worker.data_adapters.array_orders import Order
 from worker.data_adapters.arrays import Triple
 from worker.data_adapters.class_weights import ClassWeights
-from worker.data_adapters.shuffle_orders import Order
 from worker.failures import program_error
 from worker.tf_compat import seeds
 

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from worker.data_adapters import arrays
-from worker.data_adapters.shuffle_orders import Order
+from worker.data_adapters.array_orders import Order
 from worker.failures import program_error
 from worker.tf_compat import seeds
 

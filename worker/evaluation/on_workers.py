@@ -19,8 +19,8 @@ from typing import Any
 import tensorflow as tf
 
 from worker.context import Loop
-from worker.failures import is_lost_peer, program_error
-from worker.input import chief_reader, datasets
+from worker.failures import is_lost_peer
+from worker.input import chief_reader
 from worker.input.dataset_transfer import carried
 from worker.input.in_process_service import Service
 from worker.parameter_server.executions import Executions
@@ -32,24 +32,11 @@ _SHARDS_PER_WORKER = 2
 _TRIES = 3
 
 
-def evaluation(loop: Loop, executions: Executions, steps: Steps) -> Evaluation | None:
-    """Returns None where there is an evaluator, or where the program has no evaluation dataset."""
-    if loop.validates and loop.program.has("evaluation_dataset"):
-        return Evaluation(loop, executions, steps)
-    if loop.validates and loop.evaluation.get("exact"):
-        raise program_error(
-            f"spec.evaluation.exact: {loop.program.entrypoint} has no method evaluation_dataset(batch_size)"
-        )
-    return None
+class WorkersScorer:
+    """Scores the model of `steps` on `dataset` by the workers, between two steps."""
 
-
-class Evaluation:
-    """Evaluates the model: `run` computes its metrics between two steps."""
-
-    def __init__(self, loop: Loop, executions: Executions, steps: Steps) -> None:
+    def __init__(self, loop: Loop, steps: Steps, dataset: Any, executions: Executions) -> None:
         with loop.strategy.scope():
-            dataset, _ = datasets.evaluation_dataset(loop)
-            steps.prepare_evaluation(dataset.element_spec)
             self._begun = tf.Variable(0, dtype=tf.int64, trainable=False, name="evaluations_begun")
         self._loop = loop
         self._executions = executions
@@ -142,7 +129,7 @@ def _service(loop: Loop, dataset: Any) -> Service | None:
     except (tf.errors.OpError, ValueError) as error:
         if isinstance(error, tf.errors.OpError) and is_lost_peer(error):
             raise
-        loop.hooks.reporter.notice(
+        loop.notice(
             f"{loop.program.entrypoint}: evaluation_dataset() cannot be handed out by tf.data service "
             f"({str(error).splitlines()[0]}), and is read in another way, every sample once"
         )

@@ -12,15 +12,18 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from worker.context import Loop
-from worker.evaluation import on_workers
+from worker.evaluation.on_workers import WorkersScorer
+from worker.failures import program_error
 from worker.input import datasets
-from worker.input.batch_division import Distributed
 from worker.parameter_server.executions import Executions
+from worker.steps import model_build
+from worker.steps.choice import steps_of
 from worker.steps.iteration import Iteration
 from worker.steps.step import Steps
+from worker.tf_compat.strategies import uses_coordinator
 
-STEPS = 32
-"""Steps in one execution."""
+_STEPS = 32
+"""Steps in one execution, where the training's number is not known."""
 
 
 class Scorer(Protocol):
@@ -31,63 +34,81 @@ class Scorer(Protocol):
 
 
 class ReplicaScorer:
-    """Scores by the replicas of `strategy`, which step together.
+    """Scores the model of `steps` by the replicas, which step together.
 
-    `dataset` gives the same `batches` again and again. `alive` is called after each execution, which has
-    `packed()` steps. With `eagerly` the steps are plain Python.
+    `dataset` gives the same `batches` again and again. An execution has `packed()` steps.
     """
 
     def __init__(
-        self,
-        strategy: Any,
-        steps: Steps,
-        dataset: Distributed,
-        batches: int,
-        alive: Callable[[], None],
-        packed: Callable[[], int] = lambda: STEPS,
-        *,
-        eagerly: bool = False,
+        self, loop: Loop, steps: Steps, dataset: Any, batches: int, packed: Callable[[], int] | None
     ) -> None:
         def step(batch: Any, share: Any) -> Any:
             steps.evaluate(batch, share)
             return tf.constant(0.0)
 
-        self._strategy = strategy
+        self._loop = loop
         self._steps = steps
         self._batches = batches
-        self._alive = alive
-        self._packed = packed
-        self._iteration = Iteration(strategy, step, dataset, eagerly=eagerly)
+        self._packed = packed or (lambda: _STEPS)
+        with loop.strategy.scope():
+            distributed = datasets.distributed_evaluation(loop, dataset, with_shares=True, fill=1)
+        eagerly = bool(steps.model.run_eagerly)
+        self._iteration = Iteration(loop.strategy, step, distributed, eagerly=eagerly)
 
     def run(self) -> dict[str, float]:
         """Returns loss and metrics over all examples. Every task of a collective must call it."""
-        with self._strategy.scope():
+        with self._loop.strategy.scope():
             self._steps.reset()
         left = self._batches
         while left:
             left -= self._iteration.run(min(self._packed(), left)).steps
-            self._alive()
+            self._loop.hooks.alive()
         return self._steps.results()
 
 
-def scorer(
+def between_epochs(
     loop: Loop,
     steps: Steps,
     executions: Executions | None = None,
-    packed: Callable[[], int] = lambda: STEPS,
+    packed: Callable[[], int] | None = None,
 ) -> Scorer | None:
-    """Returns what scores the model of `steps`; None where there is an evaluator, or where the program has no
-    evaluation dataset. `executions` are those on the workers of a ParameterServer run.
+    """Returns what scores the model of `steps` in a training; None where there is an evaluator, or where the
+    program has no evaluation dataset. `executions` are those on the workers of a ParameterServer run.
     """
-    if executions is not None:
-        return on_workers.evaluation(loop, executions, steps)
-    if not (loop.validates and loop.program.has("evaluation_dataset")):
+    if not loop.validates:
+        return None
+    if not loop.program.has("evaluation_dataset"):
+        if loop.evaluation.get("exact"):
+            raise program_error(
+                f"spec.evaluation.exact: {loop.program.entrypoint} has no method "
+                "evaluation_dataset(batch_size)"
+            )
         return None
     with loop.strategy.scope():
+        data = datasets.evaluation_dataset(loop)
+    return _scorer(loop, steps, data, executions, packed)
+
+
+def of_model(loop: Loop, model: Any) -> Scorer:
+    """Returns what scores `model`, whose variables it makes, on the program's evaluation dataset."""
+    with loop.strategy.scope():
         dataset, batches = datasets.evaluation_dataset(loop)
+        model_build.build(model, dataset.element_spec, loop.program.entrypoint)
+        steps = steps_of(loop, model, dataset.element_spec)
+    executions = loop.executions() if uses_coordinator(loop.strategy) else None
+    return _scorer(loop, steps, (dataset, batches), executions)
+
+
+def _scorer(
+    loop: Loop,
+    steps: Steps,
+    data: tuple[Any, int],
+    executions: Executions | None,
+    packed: Callable[[], int] | None = None,
+) -> Scorer:
+    dataset, batches = data
+    with loop.strategy.scope():
         steps.prepare_evaluation(dataset.element_spec)
-        distributed = datasets.distributed_evaluation(loop, dataset, with_shares=True, fill=1)
-    eagerly = bool(steps.model.run_eagerly)
-    return ReplicaScorer(
-        loop.strategy, steps, distributed, batches, loop.hooks.alive, packed, eagerly=eagerly
-    )
+    if executions is not None:
+        return WorkersScorer(loop, steps, dataset, executions)
+    return ReplicaScorer(loop, steps, dataset, batches, packed)

@@ -19,19 +19,20 @@ import tensorflow as tf
 from worker.checkpoints.best import best_of_evaluator
 from worker.checkpoints.files import open_files
 from worker.checkpoints.model_directory import ModelDirectory
+from worker.context import Hooks, Loop
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Done, Evaluation, Ready
-from worker.evaluation.scoring import ReplicaScorer, Scorer
+from worker.evaluation import scoring
+from worker.evaluation.scoring import Scorer
 from worker.failures import is_lost_peer, lost_chief, program_error, writing
 from worker.input import datasets
-from worker.input.batch_division import distribute
 from worker.parameters import CheckpointPlan, TrainingParameters
 from worker.peers.chief_watch import ChiefWatch
 from worker.program import LoadedProgram
 from worker.progress import curves
 from worker.reporting import Reporter, as_floats
-from worker.steps.choice import steps_of
 from worker.steps.model_build import build
+from worker.steps.replica_model import replica_model
 from worker.task import Task
 from worker.tf_compat import keras_models
 from worker.tf_compat.replaced_methods import replaced
@@ -59,29 +60,38 @@ class Evaluator:
         enter: Callable[[str], None],
         scored: Callable[[], None] = lambda: None,
         *,
+        strategy: tf.distribute.Strategy | None = None,
         folder: str = "",
         ended: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`enter` is called with what the task begins to do, `scored` when a score is written. The
-        checkpoints are those of a `folder` of the model directory, of which the last is written when
-        `ended()`, or when the run is over.
+        """`enter` is called with what the task begins to do, `scored` when a score is written. The model is
+        of `strategy`, or of none. The checkpoints are those of a `folder` of the model directory, of which
+        the last is written when `ended()`, or when the run is over.
         """
         config = task.config
         if not config.model_dir:
             raise program_error("spec.modelDir: an evaluator needs it, to find the checkpoints")
         self._config = config
-        self._program = program
         self._reporter = reporter
         self._enter = enter
         self._scored = scored
-        # The evaluator has one replica, with the batch size of one replica of the training.
-        self._parameters = TrainingParameters.read(config.parameters).with_replicas(1)
         # A bucket may be gone for a while: nobody waits for the evaluator.
         files = open_files(config.model_dir, patience=config.chief_lost_seconds, notice=reporter.notice)
         self._run = self._directory = ModelDirectory(config.model_dir, files=files)
         if folder:
             self._directory = ModelDirectory(self._run.path(folder))
         self._ended = ended
+        self._loop = Loop(
+            program=program,
+            # The evaluator has one replica, with the batch size of one replica of the training.
+            parameters=TrainingParameters.read(config.parameters).with_replicas(1),
+            strategy=strategy or tf.distribute.get_strategy(),
+            directory=self._directory,
+            writes=True,
+            count_workers=lambda: 1,
+            validates=True,
+            hooks=Hooks(reporter, enter=enter),
+        )
         plan = CheckpointPlan.read(config.checkpoints, config.parameters)
         self._best = best_of_evaluator(
             self._directory.files, plan.best, plan.mode, config.run_id, offers=True
@@ -107,29 +117,16 @@ class Evaluator:
 
     def score(self) -> None:
         """Scores the checkpoints until the last. Raises Failure where the chief is lost."""
-        check_program(self._program)
-        by_keras = self._config.evaluation.get("method") == "SidecarEvaluator"
-        self._enter("running model()")
+        check_program(self._loop.program)
         # The model comes first: lookup tables that a dataset uses are made in it.
-        model = self._program.model()
-        if by_keras and keras_models.is_keras_3(model):
-            raise program_error(
-                f"spec.evaluation.method: {self._program.entrypoint}: model() is of Keras 3, which has no "
-                "SidecarEvaluator: use Loop"
-            )
-        self._enter("running evaluation_dataset()")
-        dataset, batches = datasets.finite_evaluation_dataset(
-            self._program, self._parameters.global_batch_size
-        )
-        build(model, dataset.element_spec, self._program.entrypoint)
+        model = replica_model(self._loop)
+        by_keras = self._config.evaluation.get("method") == "SidecarEvaluator"
+        score_all = self._by_keras(model) if by_keras else self._by_loop(model)
         self._enter("waiting for a checkpoint")
         self._reporter.emit(Ready())
         if self._is_claimed():
             self._evaluated = self._read_note()
-            if by_keras:
-                self._by_keras(model, dataset.prefetch(tf.data.AUTOTUNE))
-            else:
-                self._by_loop(model, dataset, batches)
+            score_all()
         if self._without_chief:
             raise lost_chief(self._config.chief_lost_seconds)
 
@@ -154,41 +151,45 @@ class Evaluator:
         why = "the run has failed" if phase == "failed" else "another run has its model directory now"
         self._reporter.notice(f"no checkpoint was scored: {why}")
 
-    def _by_loop(self, model: Any, dataset: Any, batches: int) -> None:
-        scorer = self._scorer(model, dataset, batches)
-        for _ in self._arrivals():
+    def _by_loop(self, model: Any) -> Callable[[], None]:
+        """Returns what scores the checkpoints until the last."""
+        scorer = scoring.of_model(self._loop, model)
+
+        def score_all() -> None:
+            for _ in self._arrivals():
+                self._score_all(model, scorer)
+            # The last one may be missing from the file that the iterator reads, if its writer was killed.
             self._score_all(model, scorer)
-        # The last checkpoint may be missing from the file that the iterator reads, if its writer was killed.
-        self._score_all(model, scorer)
 
-    def _scorer(self, model: Any, dataset: Any, batches: int) -> Scorer:
-        size, element = self._parameters.global_batch_size, dataset.element_spec
-        steps = steps_of(self._program, model, size, element, self._reporter.notice)
-        steps.prepare_evaluation(element)
-        strategy = tf.distribute.get_strategy()
-        return ReplicaScorer(
-            strategy,
-            steps,
-            distribute(strategy, dataset),
-            batches,
-            lambda: None,
-            eagerly=bool(model.run_eagerly),
-        )
+        return score_all
 
-    def _by_keras(self, model: Any, dataset: Any) -> None:
-        if self._program.has("loss") and not model.loss:
-            keras_models.compile_with_loss(model, self._program.loss)
+    def _by_keras(self, model: Any) -> Callable[[], None]:
+        """Returns what scores the checkpoints until the last by Keras' SidecarEvaluator."""
+        program = self._loop.program
+        if keras_models.is_keras_3(model):
+            raise program_error(
+                f"spec.evaluation.method: {program.entrypoint}: model() is of Keras 3, which has no "
+                "SidecarEvaluator: use Loop"
+            )
+        dataset, _ = datasets.evaluation_dataset(self._loop)
+        build(model, dataset.element_spec, program.entrypoint)
+        if program.has("loss") and not model.loss:
+            keras_models.compile_with_loss(model, program.loss)
         evaluator = tf.keras.utils.SidecarEvaluator(
             model,
-            data=dataset,
+            data=dataset.prefetch(tf.data.AUTOTUNE),
             checkpoint_dir=self._directory.files.local("checkpoints"),
             # The number of the last checkpoint, whatever checkpointEpochs is.
-            max_evaluations=self._parameters.epochs,
+            max_evaluations=self._loop.parameters.epochs,
             callbacks=[_Scored(self._report)],
         )
-        # SidecarEvaluator does not end with a run that failed, and does not say which checkpoint it scores.
-        with _replaced(evaluator, self._newer):
-            evaluator.start()
+
+        def score_all() -> None:
+            # It does not end with a run that failed, and does not say which checkpoint it scores.
+            with _replaced(evaluator, self._newer):
+                evaluator.start()
+
+        return score_all
 
     def _newer(self, *_: Any, **__: Any) -> Iterator[str]:
         """Yields to SidecarEvaluator each latest checkpoint as it appears, except for those scored before a

@@ -15,17 +15,11 @@ from worker.checkpoints.model_directory import ModelDirectory
 from worker.collective.kv_store import by_first_task
 from worker.context import Loop
 from worker.contract.records import Evaluation
-from worker.evaluation import trained_model
-from worker.evaluation.scoring import scorer
+from worker.evaluation import scoring, trained_model
 from worker.failures import program_error, writing
-from worker.input import datasets
-from worker.parameter_server.executions import Executions
 from worker.program import LoadedProgram
 from worker.progress import curves
-from worker.steps import model_build
-from worker.steps.choice import steps_of
 from worker.steps.replica_model import replica_model
-from worker.tf_compat.strategies import uses_coordinator
 
 
 def check_program(program: LoadedProgram) -> None:
@@ -55,29 +49,12 @@ def score(loop: Loop, model: Any, load: Callable[[], None] = lambda: None) -> di
     """Returns loss and metrics of `model` on the program's evaluation dataset. `load` gives it its values,
     once it has all variables.
     """
-    program, strategy = loop.program, loop.strategy
-    with strategy.scope():
-        dataset, _ = datasets.evaluation_dataset(loop)
-        model_build.build(model, dataset.element_spec, program.entrypoint)
+    scorer = scoring.of_model(loop, model)
+    loop.hooks.kept.append(scorer)
+    with loop.strategy.scope():
         load()
     loop.hooks.enter("evaluating")
-    with strategy.scope():
-        steps = steps_of(
-            program,
-            model,
-            loop.parameters.global_batch_size,
-            dataset.element_spec,
-            loop.hooks.reporter.notice,
-        )
-    executions = None
-    if uses_coordinator(strategy):
-        coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-        executions = Executions(
-            coordinator, loop.count_workers, lambda _: loop.hooks.alive(), loop.hooks.failed
-        )
-    by = scorer(loop, steps, executions)
-    loop.hooks.kept.append(by)
-    return by.run() if by is not None else {}
+    return scorer.run()
 
 
 def _write_summary(directory: ModelDirectory, epoch: int, metrics: dict[str, float]) -> None:

@@ -31,8 +31,7 @@ def check(loop: Loop, dataset: Any) -> None:
     for method in ("train_step", "loss"):
         if loop.program.has(method):
             raise program_error(f"{what}, by which what {method}() gives is divided; {advice}")
-    if loop.writes:
-        loop.hooks.reporter.notice(f"{what}; to have no more of this notice, {advice}")
+    loop.notice(f"{what}; to have no more of this notice, {advice}")
 
 
 def batch_size(dataset: Any) -> int | None:

@@ -59,7 +59,7 @@ def training_data(loop: Loop, dataset: Any, steps: int, position: Position, exec
     reason = why(loop, dataset, executions)
     if reason is None or loop.strategy.num_replicas_in_sync > 1:
         return None
-    loop.hooks.reporter.notice(f"{loop.program.entrypoint}: train_dataset() {reason}")
+    loop.notice(f"{loop.program.entrypoint}: train_dataset() {reason}")
     left = continuation.continued(loop, dataset, steps, position)
     return (left.repeat() if left is dataset else left).prefetch(tf.data.AUTOTUNE)
 

@@ -21,9 +21,9 @@ from worker.context import Loop
 from worker.contract.run_config import ElasticWorkers
 from worker.data_adapters import fit_data
 from worker.failures import program_error, sentence
-from worker.input import batch_division, file_sharding, pass_length, unread_iterations, used_shuffle_orders
+from worker.input import batch_division, file_sharding, fit_iterations, pass_length, used_shuffle_orders
 from worker.input.dataset_transfer import copied
-from worker.input.unread_iterations import Unread
+from worker.input.fit_iterations import Unread
 from worker.tf_compat import graphs
 from worker.tf_compat.graphs import CACHE, SHUFFLE, transformations
 from worker.tf_compat.strategies import worker_number
@@ -68,13 +68,13 @@ def continued(loop: Loop, dataset: Any, steps: int, position: Position) -> Any:
         return _creator_from(loop, dataset, done)
     policy = file_sharding.policy(loop, dataset)
     if policy in (None, "DATA"):
-        unread = unread_iterations.of_fit(loop.program, loop.parameters, dataset)
+        unread = fit_iterations.of_fit(loop.program, loop.parameters, dataset)
         source, earlier = _with_next_order(dataset, loop.strategy)
         if source is dataset and not (done or unread):
             return dataset
         data_cycle = cycle(loop, dataset, steps, done)
-        if data_cycle is None and done and loop.writes:
-            loop.hooks.reporter.notice(
+        if data_cycle is None and done:
+            loop.notice(
                 f"{_endless(loop)}, so all {done} batches that are done are read again, and left out; "
                 f"{_ADVICE}"
             )
@@ -138,7 +138,7 @@ def of_worker(loop: Loop, dataset: Any, steps: int, position: Position) -> Any:
     """
     replicas = int(loop.strategy.num_replicas_in_sync)
     done = steps_done(steps, position) // loop.workers * replicas
-    unread = unread_iterations.of_fit(loop.program, loop.parameters, dataset)
+    unread = fit_iterations.of_fit(loop.program, loop.parameters, dataset)
     earlier = used_shuffle_orders.of(dataset)
     if not (done or unread or earlier) or graphs.has_random_order(dataset):
         return dataset.repeat()
@@ -157,9 +157,7 @@ def of_worker(loop: Loop, dataset: Any, steps: int, position: Position) -> Any:
             )
 
         return _as_one(dataset, later)
-    loop.hooks.reporter.notice(
-        f"{_endless(loop)}, so each worker begins with the first batch again; {_ADVICE}"
-    )
+    loop.notice(f"{_endless(loop)}, so each worker begins with the first batch again; {_ADVICE}")
     return dataset.repeat()
 
 
@@ -242,7 +240,7 @@ def from_batch(
         data_cycle = None  # of what .repeat() precedes, a variant does not have the part that is repeated
     if data_cycle is None:
         later = left(endless, done, alive, seconds).concatenate(endless)
-        return unread_iterations.begun(dataset, earlier).concatenate(later) if earlier else later
+        return fit_iterations.begun(dataset, earlier).concatenate(later) if earlier else later
     over, rest = divmod(done, data_cycle.batches)
     repeated = graphs.repeated(dataset)
     source = repeated[0] if repeated else dataset
@@ -251,7 +249,7 @@ def from_batch(
     if repeated:
         begun = begun.flat_map(lambda *_: dataset.take(0))
     if unread is not None:
-        begun = begun.concatenate(unread_iterations.begun(dataset, unread.before(over)))
+        begun = begun.concatenate(fit_iterations.begun(dataset, unread.before(over)))
         endless = unread.later(dataset, over, to_the_end=to_the_end)
     return begun.concatenate(left(dataset, rest, alive, seconds)).concatenate(endless)
 
@@ -373,7 +371,7 @@ def _passes_over(
             one, count = one.concatenate(one), count // 2
         return before
 
-    return before.concatenate(unread_iterations.begun(dataset, count))
+    return before.concatenate(fit_iterations.begun(dataset, count))
 
 
 _WHOLE = 2**62

@@ -199,8 +199,8 @@ def _count(loop: Loop, service: DataService, parts: DatasetParts) -> int:
     """Returns how many parts a pass has. The more there are, the more evenly they end."""
     (first, *_) = tf.nest.flatten(parts.element_spec)
     drops = first.shape.rank and first.shape[0] is not None  # the remainder of each part
-    if not parts.shares_work and loop.writes and len(service.workers) > 1:
-        loop.hooks.reporter.notice(
+    if not parts.shares_work and len(service.workers) > 1:
+        loop.notice(
             f"{loop.program.entrypoint}: each data worker carries out all of train_dataset() up to its last "
             "take(), skip(), window() or batch of batches, since these count from the beginning, and shares "
             "only what follows; put take() and skip() before map()"

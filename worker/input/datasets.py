@@ -25,7 +25,6 @@ from worker.input.dataset_transfer import carried
 from worker.input.pass_reader import PassProgress
 from worker.input.row_lookups import has_sparse_gradients, rows_vary
 from worker.input.seeding import alike, train_dataset
-from worker.program import LoadedProgram
 from worker.tf_compat.strategies import replicas_share_variables, uses_coordinator
 
 _BEGINNING = Position()
@@ -75,8 +74,8 @@ def wants_single_steps(loop: Loop, model: Any, element: Any) -> bool:
     """
     wanted = _gathers(loop) and rows_vary(loop, model, element)
     asked = loop.parameters.steps_per_execution or 1
-    if wanted and asked > 1 and loop.writes:
-        loop.hooks.reporter.notice(
+    if wanted and asked > 1:
+        loop.notice(
             f"spec.program.parameters.stepsPerExecution: {asked}: an execution takes one step all the same, "
             "since the model looks up another number of rows in each, and TensorFlow gathers rows of one "
             "shape in an execution"
@@ -135,7 +134,7 @@ def served_training(loop: Loop, dataset: Any, steps: int, position: Position = _
         read = given.passes.progress
         loop.beside.add(_READ, lambda at: read(continuation.steps_done(steps, at) - done + out).values())
         if out:
-            loop.hooks.reporter.notice(_NOT_TOLD)
+            loop.notice(_NOT_TOLD)
     return continuation.left(given.read(), out, loop.hooks.alive)
 
 
@@ -216,15 +215,11 @@ def on_each_worker(loop: Loop, given: Any, steps: int, position: Position) -> An
 
 
 def evaluation_dataset(loop: Loop) -> tuple[Any, int]:
-    """Returns the program's evaluation dataset, and its number of batches."""
-    loop.hooks.enter("running evaluation_dataset()")
-    return finite_evaluation_dataset(loop.program, loop.parameters.global_batch_size)
-
-
-def finite_evaluation_dataset(program: LoadedProgram, batch_size: int) -> tuple[Any, int]:
-    """Returns the evaluation dataset of `program`, and its number of batches. Raises Failure where it has no
+    """Returns the program's evaluation dataset, and its number of batches. Raises Failure where it has no
     end, or no batch.
     """
+    loop.hooks.enter("running evaluation_dataset()")
+    program, batch_size = loop.program, loop.parameters.global_batch_size
     dataset = alike(program.evaluation_dataset, batch_size)
     size = int(dataset.cardinality())
     if size == tf.data.INFINITE_CARDINALITY:

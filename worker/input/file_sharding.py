@@ -96,7 +96,7 @@ def notice_unequal_files(loop: Loop, dataset: Any) -> None:
         "use spec.strategyOptions.autoShard: DATA, or write files of one size, whose number is a multiple of "
         f"{loop.workers}"
     )
-    loop.hooks.reporter.notice(
+    loop.notice(
         f"{loop.program.entrypoint}: train_dataset() is shared out by files, and they are not equal: of "
         f"{len(sizes)} files the {loop.workers} tasks read {_listed(map(str, counts))}, "
         f"{_listed(f'{share:.0%}' for share in shares)} of the bytes. Each takes equally many examples, so "

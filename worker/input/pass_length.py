@@ -82,9 +82,9 @@ def elements(dataset: Any, loop: Loop, most: int | None = None) -> int:
     for chunk in read.map(lambda *_: tf.constant(0, tf.int8)).batch(_CHUNK):
         total += int(chunk.shape[0])
         loop.hooks.alive()
-        if time.monotonic() > notice_at and loop.writes and loop.parameters.steps_per_epoch is None:
+        if time.monotonic() > notice_at and loop.parameters.steps_per_epoch is None:
             notice_at = float("inf")
-            loop.hooks.reporter.notice(
+            loop.notice(
                 f"{loop.program.entrypoint}: train_dataset() has not ended after {total:,} elements, which "
                 "are counted, since an epoch is a pass: where it has no end, and to do without the count, "
                 "give spec.program.parameters.stepsPerEpoch"

@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker.input import unread_iterations
+from worker.input import fit_iterations
 from worker.tf_compat import graphs
 from worker.tf_compat.replaced_methods import replace
 
@@ -76,7 +76,7 @@ def by_fit(dataset: Any, steps: int | None, epochs: int, *, keras_3: bool) -> in
     """Returns how many orders of `dataset` so many epochs of Keras' fit use up in one process, where `steps`
     are its steps_per_epoch. With them an epoch goes on where the one before ended.
     """
-    if (unread := unread_iterations.of_epochs(dataset, steps, epochs, keras_3=keras_3)) is not None:
+    if (unread := fit_iterations.of_epochs(dataset, steps, epochs, keras_3=keras_3)) is not None:
         return unread.all(epochs)
     taken, size = epochs * (steps or 0), int(dataset.cardinality())
     if (repeated := graphs.repeated(dataset)) is not None:

@@ -19,7 +19,7 @@ from worker.contract.exit_codes import ExitCode
 from worker.contract.records import MembershipRecord
 from worker.failures import Failure
 from worker.parameter_server.admission import Admission
-from worker.peers import probes
+from worker.peers import connect_attempts, probes
 from worker.reporting import Reporter
 from worker.task import Task
 from worker.tf_compat import connections
@@ -30,6 +30,10 @@ _PROBES_PER_SECOND = 200.0
 """Upper limit: a run may have a thousand workers that are not there."""
 _PROBES_AT_A_TIME = 64
 _CLOSING_SECONDS = 10.0
+_CONNECT_SECONDS = 4.0
+"""Limit for a new connection to a worker to which a probe could make none: a Job makes another pod after 10 s
+at the earliest.
+"""
 _POD_ENDS_SECONDS = 3.0
 """A pod whose only process has ended is gone within about a second."""
 
@@ -139,7 +143,7 @@ class Membership:
         """
         there = connections.place(worker) if worker in self._members - self._gone else None
         if there is not None and probes.absence(there) not in (None, probes.REFUSED):
-            with self._connections:
+            with self._connections, connect_attempts.limited(there, _CONNECT_SECONDS):
                 if not connections.answers(worker):
                     self._gone.add(worker)
         return probes.fault(self._addresses[worker])

@@ -22,19 +22,37 @@ _NAMED = 3
 _ANY_DATA_WORKER = "any data-worker"
 
 
-def gather(task: Task, activity: Activity, reporter: Reporter, alive: Callable[[], None]) -> None:
-    """Waits until every peer answers. Raises Failure (RETRYABLE) that names those that do not."""
+Check = Callable[[str], "str | None"]
+
+
+def gather(
+    task: Task,
+    activity: Activity,
+    reporter: Reporter,
+    alive: Callable[[], None],
+    check: Check | None = None,
+) -> None:
+    """Waits until every peer answers `check`, None for the strategy's own. Raises Failure (RETRYABLE) that
+    names those that do not.
+    """
+    seconds = task.config.starting_deadline_seconds
     try:
-        wait_for_peers(task, task.config.starting_deadline_seconds, activity, reporter, alive)
+        wait_for_peers(task, seconds, activity, reporter, alive, check)
     except probes.Unanswered as error:
         raise unanswered(task, error) from error
 
 
 def wait_for_peers(
-    task: Task, seconds: float, activity: Activity, reporter: Reporter, alive: Callable[[], None]
+    task: Task,
+    seconds: float,
+    activity: Activity,
+    reporter: Reporter,
+    alive: Callable[[], None],
+    check: Check | None = None,
 ) -> dict[str, str]:
     """Waits until every peer answers, and the data service, for at most `seconds`; in an elastic run, until
-    enough workers do. Returns the workers that are not there, and why. Raises `probes.Unanswered`.
+    enough workers do. Returns the workers that are not there, and why. Raises `probes.Unanswered`. For
+    `check` see `gather`.
     """
     peers = {**task.peers, **_data_service(task)}
     if not peers:
@@ -46,7 +64,7 @@ def wait_for_peers(
 
     activity.enter("waiting for the other tasks")
     # Tasks of a collective strategy have no server while they wait for one another.
-    check = probes.fault if task.config.is_coordinated else probes.absence
+    check = check or (probes.fault if task.config.is_coordinated else probes.absence)
     with probes.listening(task.address):
         answers = partial(_one_of, check)
         if task.elastic is None:

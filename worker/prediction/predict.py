@@ -27,7 +27,6 @@ from worker.evaluation import trained_model
 from worker.failures import Failure, program_error
 from worker.input.batch_division import batch_count
 from worker.input.seeding import alike
-from worker.parameter_server.executions import Executions
 from worker.parameters import TrainingParameters
 from worker.prediction.files import DONE, PREDICTING, PredictionFiles, PredictionState, lines, part_sizes
 from worker.prediction.forward_pass import ForwardPass
@@ -239,10 +238,7 @@ class _Prediction:
         computes them.
         """
         loop = self._loop
-        coordinator = tf.distribute.coordinator.ClusterCoordinator(loop.strategy)
-        executions = Executions(
-            coordinator, loop.count_workers, lambda _: loop.hooks.alive(), loop.hooks.failed
-        )
+        executions = loop.executions()
         waiting: collections.deque[tuple[_Batch, list[Any]]] = collections.deque()
 
         def oldest() -> tuple[_Batch, Any]:

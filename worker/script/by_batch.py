@@ -24,8 +24,7 @@ class ByBatch:
         with loop.strategy.scope():
             model_build.build(model, element, loop.program.entrypoint)
             keras_models.build_optimizer(model.optimizer, model.trainable_variables)
-            size = loop.parameters.global_batch_size
-            self._steps = steps_of(loop.program, model, size, element, loop.hooks.reporter.notice)
+            self._steps = steps_of(loop, model, element)
             self._steps.prepare_evaluation(element)
         calls = Distributed((), has_shares=loop.strategy.num_replicas_in_sync > 1)
         eagerly = bool(model.run_eagerly)

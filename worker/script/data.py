@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -45,6 +45,39 @@ def training(model: Any, given: Mapping[str, Any], number: int, where: str) -> D
         call=f"{where}: fit()",
     )
     return _data(data, given["x"])
+
+
+def epoch_steps(
+    model: Any, given: Mapping[str, Any], dataset: Any, where: str, notice: Callable[[str], None]
+) -> int | None:
+    """Returns the steps of an epoch of `fit` with `dataset`, None for a pass. `notice` is told where the data
+    end before the steps do: Keras 3 ends the epoch there, as is done here. Otherwise the data are read on
+    from their beginning, which Keras in one process does not do everywhere.
+
+    Source: keras 3.15 `EpochIterator._enumerate_iterator`, tf_keras 2.21 `DataHandler.enumerate_epochs`.
+    """
+    steps: int | None = given["steps_per_epoch"]
+    epochs: int = given["epochs"] - given["initial_epoch"]
+    source = fit_data.of(dataset)
+    size = source.batches if source is not None else int(dataset.cardinality())
+    if steps is None or size is None or size <= 0:
+        return steps
+    asks = f"{where}: fit(steps_per_epoch={steps}) asks for more than the {size} batches that the data have"
+    if keras_models.is_keras_3(model):
+        if steps > size:
+            notice(f"{asks}: an epoch has {size} steps, as with Keras in one process")
+            return size
+        stops = steps * epochs > size and size % steps != 0
+    elif source is not None:
+        stops = steps > size
+    else:
+        stops = steps * epochs > size and steps != size
+    if stops:
+        notice(
+            f"{asks} in {epochs} epochs: they are read again from the beginning, where Keras in one process "
+            "would end an epoch or the training early, with a warning"
+        )
+    return steps
 
 
 def validation(model: Any, given: Mapping[str, Any], left: Any, where: str) -> Data | None:

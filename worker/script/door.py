@@ -140,7 +140,7 @@ class Door:
                 self._parameters,
                 epochs=given["epochs"],
                 initial_epoch=given["initial_epoch"],
-                steps_per_epoch=given["steps_per_epoch"],
+                steps_per_epoch=data.epoch_steps(model, given, training.dataset, where, self._fitting.notice),
                 validation_freq=given["validation_freq"],
                 global_batch_size=training.batch_size,
             )

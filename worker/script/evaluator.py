@@ -80,7 +80,14 @@ class _Watching(Fit):
         self._task = task
         self._reporter = reporter
         self._evaluator = Evaluator(
-            task, self.program, reporter, enter, scored, folder=self.folder, ended=self._has_ended
+            task,
+            self.program,
+            reporter,
+            enter,
+            scored,
+            strategy=self.fitting.strategy,
+            folder=self.folder,
+            ended=self._has_ended,
         )
 
     def run(self) -> Any:

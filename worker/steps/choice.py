@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from worker.program import LoadedProgram
+from worker.context import Loop
 from worker.steps.compiled_step import CompiledSteps
 from worker.steps.step import Steps
 
 
-def steps_of(
-    program: LoadedProgram, model: Any, global_batch_size: int, element: Any, notice: Callable[[str], None]
-) -> Steps:
-    """Returns the steps of `program` and `model`, constructed as `Steps` is. `notice` is called with
-    sentences for the user.
+def steps_of(loop: Loop, model: Any, element: Any) -> Steps:
+    """Returns the steps of the program of `loop` and its `model`, for data of the spec `element`. Call it
+    where `Steps` may be constructed.
     """
-    arguments = (program, model, global_batch_size, element, notice)
-    if program.has("loss") or program.has("train_step"):
-        return Steps(*arguments)
-    return CompiledSteps(*arguments)
+    program = loop.program
+    kind = Steps if program.has("loss") or program.has("train_step") else CompiledSteps
+    return kind(program, model, loop.parameters.global_batch_size, element, loop.notice)

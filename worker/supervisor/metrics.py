@@ -12,7 +12,7 @@ import math
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from worker.contract.exit_codes import ExitCode
@@ -50,6 +50,8 @@ class Metrics:
     def __init__(self, labels: Mapping[str, str]) -> None:
         self.process: int | None = None
         """The training process, None while there is none."""
+        self.sending: Callable[[], Mapping[str, float]] = dict
+        """Returns the seconds for which data were waiting to be sent, by the task that they are for."""
         self.workers: int | None = None
         """How many answer their coordinator; None where this task is none."""
         self._labels = labels
@@ -109,6 +111,9 @@ class Metrics:
         about = "Seconds of these steps by what this task did: it waited for input or peers, computed, saved"
         parts = [({"part": part}, spent[part]) for part in PARTS if part in spent]
         yield Family(f"{_PREFIX}step_seconds", about, parts, is_counter=True)
+        about = "Seconds for which data of this task were waiting on the connection to another task"
+        waited = [({"to": name}, seconds) for name, seconds in self.sending().items()]
+        yield Family(f"{_PREFIX}sending_seconds", about, waited, is_counter=True)
 
     def _of_training(self) -> Iterator[Family]:
         progress = self._latest(Progress)

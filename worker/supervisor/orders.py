@@ -103,7 +103,8 @@ class Orders:
         child, number = self._starter().child, secrets.token_hex(4)
         try:
             unfinished = path.with_name(f"{path.name}.new")
-            unfinished.write_text(json.dumps({"number": number, "steps": steps}), encoding="utf-8")
+            document = {"number": number, "steps": min(steps, orders.MOST_STEPS)}
+            unfinished.write_text(json.dumps(document), encoding="utf-8")
             unfinished.replace(path)
             while True:
                 # Before the answers: the last one comes before these change.

@@ -54,12 +54,13 @@ class Work:
 
 class Pipes(NamedTuple):
     """File descriptors: the starter's own two, the one by which the training process gives signs of life, and
-    the file for the stacks of its threads.
+    of the stacks of its threads the one by which they are asked for and their file.
     """
 
     orders: int
     reports: int
     signs: int
+    asked: int
     stacks: int
 
 
@@ -117,6 +118,7 @@ def _train(work: Work, pipes: Pipes, starter: int) -> NoReturn:
         _report(pipes, started=starter)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Thread(target=_show_stacks, args=(pipes,), name="stacks", daemon=True).start()
     code = 1
     try:
         code = work.train(Watch(pipes.signs))
@@ -126,6 +128,15 @@ def _train(work: Work, pipes: Pipes, starter: int) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def _show_stacks(pipes: Pipes) -> None:
+    """Writes the stacks whenever they are asked for. With Python's lock: no thread moves meanwhile, or ends.
+    Where a thread keeps the lock, the signal's handler does it in this one's place.
+    """
+    while os.read(pipes.asked, 1):
+        if os.fstat(pipes.stacks).st_size == 0:
+            faulthandler.dump_traceback(pipes.stacks, all_threads=True)
 
 
 def may_fork() -> bool:

@@ -32,14 +32,15 @@ class StarterClient:
         orders, self._orders = os.pipe()
         self.reports, reports = os.pipe()
         self.signs, signs = os.pipe()
+        asked, self._asks = os.pipe()
         # A file and no pipe: what writes the stacks must never wait for a reader.
-        self._stacks = tempfile.TemporaryFile("a+b", buffering=0)  # noqa: SIM115 - closed by `close`
-        theirs = starter.Pipes(orders, reports, signs, self._stacks.fileno())
+        self._stacks = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - closed by `close`
+        theirs = starter.Pipes(orders, reports, signs, asked, self._stacks.fileno())
         parent = os.getpid()
         if forked:
             self.process = os.fork()
             if self.process == 0:
-                for descriptor in (self._orders, self.reports, self.signs):
+                for descriptor in (self._orders, self.reports, self.signs, self._asks):
                     os.close(descriptor)
                 starter.serve(work, theirs, parent)
         else:
@@ -47,7 +48,7 @@ class StarterClient:
             # Popen would wait for its process, if it were not kept.
             self._popen = subprocess.Popen(command, pass_fds=theirs, env=dict(work.environment))
             self.process = self._popen.pid
-        for descriptor in (orders, reports, signs):
+        for descriptor in (orders, reports, signs, asked):
             os.close(descriptor)
         os.set_blocking(self.signs, False)
         os.set_blocking(self.reports, False)
@@ -98,24 +99,38 @@ class StarterClient:
                 os.kill(self.child, number)
 
     def stacks(self, seconds: float) -> str:
-        """Returns the stacks of all threads of the training process, as faulthandler writes them: in the
-        signal's handler, also while an operation holds Python's lock. "" where there is no such process, its
-        program has put another handler in place, or it does not answer within so many seconds.
+        """Returns the stacks of all threads of the training process, as faulthandler writes them. "" where
+        there is no such process, or it does not answer within so many seconds.
 
-        Any thread may call it.
+        A thread of it writes them, but not while an operation holds Python's lock. Then the handler of a
+        signal does, if the program has put no other in its place. At another time the handler would read what
+        other threads change, and might end the process. Any thread may call it.
         """
         with self._showing:
             child, descriptor = self.child, self._stacks.fileno()
-            if child is None or not _handles(child, signal.SIGUSR1):
+            if child is None:
                 return ""
             os.ftruncate(descriptor, 0)
+            os.lseek(descriptor, 0, os.SEEK_SET)  # the training process writes at the same offset
+            os.write(self._asks, b"\n")
+            if text := self._written(seconds / 2):
+                # The current thread is the one that writes.
+                return "\n\n".join(
+                    part for part in text.split("\n\n") if not part.startswith("Current thread")
+                )
+            if not _handles(child, signal.SIGUSR1):
+                return ""
             self.send(signal.SIGUSR1)
-            size, changed, until = 0, time.monotonic(), time.monotonic() + seconds
-            while (now := time.monotonic()) < until and not (size and now - changed > _QUIET_SECONDS):
-                time.sleep(_LOOK_SECONDS)
-                if (written := os.fstat(descriptor).st_size) != size:
-                    size, changed = written, time.monotonic()
-            return os.pread(descriptor, size, 0).decode(errors="replace")
+            return self._written(seconds / 2)
+
+    def _written(self, seconds: float) -> str:
+        descriptor, size = self._stacks.fileno(), 0
+        changed, until = time.monotonic(), time.monotonic() + seconds
+        while (now := time.monotonic()) < until and not (size and now - changed > _QUIET_SECONDS):
+            time.sleep(_LOOK_SECONDS)
+            if (written := os.fstat(descriptor).st_size) != size:
+                size, changed = written, time.monotonic()
+        return os.pread(descriptor, size, 0).decode(errors="replace")
 
     def kill(self) -> None:
         """Ends the training process, the starter, and what they have started."""
@@ -127,7 +142,7 @@ class StarterClient:
 
     def close(self) -> None:
         """Frees what is left of one that has ended."""
-        for descriptor in (self._orders, self.reports, self.signs):
+        for descriptor in (self._orders, self.reports, self.signs, self._asks):
             os.close(descriptor)
         self._stacks.close()
 

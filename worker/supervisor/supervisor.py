@@ -35,6 +35,7 @@ from worker.supervisor import endpoint, gpu_use, memory_growth
 from worker.supervisor.metrics import Metrics
 from worker.supervisor.orders import Orders
 from worker.supervisor.orphans import adopt_orphans, end_children
+from worker.supervisor.send_queues import SendQueues
 from worker.supervisor.spent_windows import SpentWindows
 from worker.supervisor.starter import Work
 from worker.supervisor.starter_client import StarterClient, read
@@ -95,6 +96,8 @@ class _Supervisor:
         self._state = state
         self._metrics = metrics
         self._windows = SpentWindows()
+        self._queues = SendQueues(state.peers)
+        metrics.sending = self._queues.seconds
         self._tracker = tracker
         self._lease: Lease | None = None
         self._identity: Mapping[str, Any] = {}
@@ -127,6 +130,7 @@ class _Supervisor:
             signal.signal(number, self._note_signal)
         self._starter.start({})
         self._orders.listen()
+        self._queues.follow()
         gpu_use.follow(self._emit)
         memory_growth.follow(lambda sentence: self._emit(Notice(sentence)))
         endpoint.serve(os.environ.get(Env.METRICS), self._metrics, self._emit)
@@ -205,7 +209,8 @@ class _Supervisor:
                 continue
             if "spent" in document:
                 self._metrics.spend(document["spent"])
-                spent = self._windows.spend(document["spent"], processors.throttled() or 0.0)
+                throttled, sending = processors.throttled() or 0.0, self._queues.seconds()
+                spent = self._windows.spend(document["spent"], throttled, sending)
                 if spent is not None:
                     self._emit(spent)
             elif "lease" in document:

@@ -97,10 +97,10 @@ def place(worker: int) -> str | None:
 def answers(worker: int) -> bool:
     """Asks a worker that this process is connected to for its status. Returns whether it answers.
 
-    Where its machine is gone, gRPC takes 20 s to give the connection up. `connect`, which closes what has
-    left, would wait for that, and nobody would take a step. After this call it does not wait, since the
-    connection is known to fail. TensorFlow's own `check_alive` would hold Python's lock meanwhile, so its C
-    function is called.
+    Where its machine is gone, gRPC takes 20 s to give the connection up, or less where the attempt is ended
+    (`worker/peers/connect_attempts.py`). `connect`, which closes what has left, would wait for that, and
+    nobody would take a step. After this call it does not wait, since the connection is known to fail.
+    TensorFlow's own `check_alive` would hold Python's lock meanwhile, so its C function is called.
     """
     import tensorflow as tf
 

@@ -7,12 +7,14 @@ https://mlflow.org/docs/latest/api_reference/rest-api.html
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from http.client import HTTPException
 from typing import Any, Final
 
 RUN_TAG: Final = "tf-launcher.run_id"
@@ -41,6 +43,18 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
+@contextlib.contextmanager
+def _as_tracker_error() -> Iterator[None]:
+    """Whatever listens at the address: it, or what is between, may answer anything."""
+    try:
+        yield
+    except OSError as error:
+        reason = getattr(error, "reason", error)
+        raise TrackerError(getattr(reason, "strerror", None) or str(reason), again=True) from None
+    except (HTTPException, ValueError, LookupError, TypeError, AttributeError):
+        raise TrackerError("what it answers is nothing of MLflow's", again=True) from None
+
+
 class Server:
     """MLflow's server at `uri`, with the credentials in MLflow's own variables. Each method asks it at most
     a few times, with a limit of seconds for each answer, and raises TrackerError.
@@ -50,6 +64,7 @@ class Server:
         self._uri = uri.rstrip("/")
         self._opener = urllib.request.build_opener(_NoRedirect)
 
+    @_as_tracker_error()
     def find(self, experiment: str, run_id: str) -> str | None:
         """Returns the id of MLflow's run that has this tag, None where there is none yet."""
         number = self._experiment(experiment)
@@ -59,6 +74,7 @@ class Server:
         runs = self._post("runs/search", wanted).get("runs") or []
         return str(runs[0]["info"]["run_id"]) if runs else None
 
+    @_as_tracker_error()
     def create(self, experiment: str, name: str, tags: Mapping[str, str], milliseconds: int) -> str:
         """Creates a run, and the experiment where it is missing. Returns the run's id."""
         number = self._experiment(experiment)
@@ -67,11 +83,13 @@ class Server:
         run = {"experiment_id": number, "run_name": name, "start_time": milliseconds, "tags": _pairs(tags)}
         return str(self._post("runs/create", run)["run"]["info"]["run_id"])
 
+    @_as_tracker_error()
     def last_steps(self, run: str) -> dict[str, int]:
         """Returns the last step of each metric that the run has."""
         data = self._ask(f"runs/get?{urllib.parse.urlencode({'run_id': run})}")["run"]["data"]
         return {each["key"]: int(each.get("step", 0)) for each in data.get("metrics", ())}
 
+    @_as_tracker_error()
     def log(
         self,
         run: str,
@@ -84,6 +102,7 @@ class Server:
         document = {"run_id": run, "metrics": list(metrics), "tags": _pairs(tags or {})}
         self._post("runs/log-batch", {**document, "params": _pairs(cut)[:_MOST_PARAMETERS]})
 
+    @_as_tracker_error()
     def update(self, run: str, status: str, milliseconds: int | None = None) -> None:
         """Sets the run's status, such as FINISHED, and when it ended."""
         end = {} if milliseconds is None else {"end_time": milliseconds}
@@ -109,9 +128,6 @@ class Server:
         except urllib.error.HTTPError as error:
             with error:
                 raise _refusal(error.code, error.read(10_000)) from None
-        except (OSError, ValueError) as error:  # no answer, or none of MLflow's
-            reason = getattr(error, "reason", error)
-            raise TrackerError(str(reason), again=True) from None
 
 
 class _MissingError(TrackerError):
@@ -121,11 +137,11 @@ class _MissingError(TrackerError):
 def _refusal(status: int, body: bytes) -> TrackerError:
     try:
         document = json.loads(body)
-        code, message = document["error_code"], str(document["message"])
-    except (ValueError, KeyError, TypeError):
+        code, message = document["error_code"], document["message"].splitlines()[0]
+    except (ValueError, LookupError, TypeError, AttributeError):
         code, message = "", f"it answers with status {status}"
     kind = _MissingError if code == "RESOURCE_DOES_NOT_EXIST" else TrackerError
-    return kind(message.splitlines()[0][:300], again=status >= 500 or status in (408, 429))
+    return kind(message[:300], again=status >= 500 or status in (408, 429))
 
 
 def _authorization() -> dict[str, str]:

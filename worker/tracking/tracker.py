@@ -23,7 +23,8 @@ _GATHER_SECONDS = 1.0
 """Between two requests, so that a fast training makes few of them."""
 _FINISH_SECONDS, _LEAVE_SECONDS = 15.0, 3.0
 """Limits for the last values, of a task that is done and of one that ends before, as on SIGTERM."""
-_IN_NAMES = re.compile(r"[^\w\-. /]", re.ASCII)
+_OTHER = re.compile(r"[^\w\-. /]", re.ASCII)
+_LONGEST_NAME = 250
 
 
 class Logged(NamedTuple):
@@ -50,7 +51,7 @@ class Tracker:
         creates: bool,
     ) -> None:
         self._server, self._experiment, self._name, self._run_id = server, experiment, name, run_id
-        self._parameters = {_IN_NAMES.sub("_", key): value for key, value in parameters.items()}
+        self._parameters = {as_name(key): value for key, value in parameters.items()}
         self._tags = {**tags, RUN_TAG: run_id}
         self._creates = creates
         self._logged: Logged | None = None
@@ -186,8 +187,16 @@ def _metrics(content: Content | None, milliseconds: int) -> Iterator[dict[str, A
     elif isinstance(content, Progress) and content.steps is not None:
         step, values = (content.epoch - 1) * content.steps + content.step, content.values
     for name, value in values.items() if step is not None else ():
-        key = _IN_NAMES.sub("_", f"{prefix}{name}")
+        key = as_name(f"{prefix}{name}")
         yield {"key": key, "value": _as_json(value), "timestamp": milliseconds, "step": step}
+
+
+def as_name(text: str) -> str:
+    """Returns what MLflow takes for a name: a path below a folder. Another one is refused with all that comes
+    with it.
+    """
+    parts = (part.lstrip(".") for part in _OTHER.sub("_", text)[:_LONGEST_NAME].split("/"))
+    return "/".join(part for part in parts if part) or "_"
 
 
 def _as_json(value: float) -> float | str:

@@ -35,8 +35,8 @@ def build(model: Any, dataset: Any, loop: Loop) -> None:
     if uses_coordinator(loop.strategy) and not keras_models.is_keras_3(model):
         for each in (optimizer, *of_model, *of_program.values()):
             keras_2_optimizers.mend(each)
-    if of_program and loop.directory is not None and loop.writes:
-        loop.hooks.reporter.notice(
+    if of_program and loop.directory is not None:
+        loop.notice(
             f"{loop.program.entrypoint}: checkpoints do not have the state of the optimizers that the "
             f"program keeps ({', '.join(of_program)}): make each an attribute of the model"
         )

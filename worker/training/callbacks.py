@@ -27,11 +27,10 @@ def of_program(loop: Loop, model: Any) -> list[Any]:
     called = []
     for callback in loop.program.callbacks(model):
         if isinstance(callback, keras_models.keras_of(model).callbacks.BackupAndRestore):
-            if loop.writes:
-                loop.hooks.reporter.notice(
-                    f"{loop.program.entrypoint}: callbacks(): BackupAndRestore is left out: a run with "
-                    "spec.modelDir goes on from its checkpoints by itself"
-                )
+            loop.notice(
+                f"{loop.program.entrypoint}: callbacks(): BackupAndRestore is left out: a run with "
+                "spec.modelDir goes on from its checkpoints by itself"
+            )
             continue
         own_folder = loop.program.is_of_one_process  # in which a script may load what it has saved
         if keras_models.is_keras_3(callback) and not loop.writes and not own_folder:
@@ -48,8 +47,8 @@ def saving(loop: Loop, model: Any, directory: ModelDirectory) -> list[Any]:
     board = []
     if curves.can_be_written():
         board = [keras_models.keras_of(model).callbacks.TensorBoard(logs, write_graph=False, profile_batch=0)]
-    elif loop.writes:
-        loop.hooks.reporter.notice(curves.MISSING)
+    else:
+        loop.notice(curves.MISSING)
     return [*board, Validation(loop), Checkpoints(loop)]
 
 

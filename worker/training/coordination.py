@@ -13,9 +13,9 @@ from typing import Any
 import tensorflow as tf
 
 from worker.context import Loop
-from worker.evaluation.scoring import Scorer, scorer
+from worker.evaluation import scoring
+from worker.evaluation.scoring import Scorer
 from worker.input import chief_reader, datasets
-from worker.parameter_server.executions import Executions
 from worker.program import LoadedProgram
 from worker.reporting import as_floats
 from worker.steps.metric_sums import Sums
@@ -41,15 +41,10 @@ class Coordination:
         self._epoch_steps = work.epoch_steps
         self._done = 0
         if model.run_eagerly:
-            loop.hooks.reporter.notice(
+            loop.notice(
                 "model.compile(run_eagerly=True) has no meaning under ParameterServer: workers run graphs"
             )
-        self._executions = executions = Executions(
-            tf.distribute.coordinator.ClusterCoordinator(loop.strategy),
-            loop.count_workers,
-            self._moved,
-            loop.hooks.failed,
-        )
+        self._executions = executions = loop.executions(self._moved)
         batches = chief_reader.training_data(loop, dataset, work.epoch_steps, work.position, executions)
         packed = steps.steps_per_execution(loop.parameters.steps_per_execution) if batches is None else 1
         self._packing = Packing(packed)
@@ -68,7 +63,7 @@ class Coordination:
             self._iterator = iter(
                 executions.coordinator.create_per_worker_dataset(_dataset_function(work, dataset))
             )
-        self._scorer = scorer(loop, steps, executions)
+        self._scorer = scoring.between_epochs(loop, steps, executions)
         self._saving = [each for each in work.callbacks.callbacks if saves_by_step(each)]
         loop.hooks.times.examples_per_step = loop.parameters.global_batch_size
         self._has_stepped = self._is_asked = self._is_warm = False

@@ -58,9 +58,7 @@ class _Training:
         with strategy.scope():
             dataset, epoch_steps = datasets.training_dataset(loop)
             build(model, dataset, loop)
-            steps = steps_of(
-                loop.program, model, parameters.global_batch_size, dataset.element_spec, self._notice
-            )
+            steps = steps_of(loop, model, dataset.element_spec)
             loop.hooks.built(steps)
             loop.hooks.enter("reading the checkpoint")
             notice = loop.hooks.reporter.notice
@@ -68,9 +66,9 @@ class _Training:
             position = source.resume(model, notice) if source else Position()
         loop.beside.source = source
         if source is not loop.directory:
-            self._notice(f"goes on at {position}, from a copy in memory")
+            loop.notice(f"goes on at {position}, from a copy in memory")
         elif position.steps:
-            self._notice(f"goes on at {position}, from the checkpoint in modelDir")
+            loop.notice(f"goes on at {position}, from the checkpoint in modelDir")
         first = Position(parameters.initial_epoch)
         self._position = position = max(position, first).within(parameters.epochs, epoch_steps)
         self._begun = EpochMetrics(strategy, source, position, steps.metrics)
@@ -139,16 +137,12 @@ class _Training:
         hooks.enter(f"training epoch {epoch + 1}")  # to which the callbacks belong
         return {f"val_{name}": value for name, value in metrics.items()}
 
-    def _notice(self, sentence: str) -> None:
-        if self._loop.writes:
-            self._loop.hooks.reporter.notice(sentence)
-
 
 def _check_keras_3(loop: Loop, model: Any) -> None:
     """Raises Failure for what Keras 3 cannot train under the strategy."""
     untested = versions.keras_untested(keras_3.version())
-    if untested is not None and loop.writes:
-        loop.hooks.reporter.notice(untested)
+    if untested is not None:
+        loop.notice(untested)
     unsupported = keras_3.unsupported(model, loop.strategy)
     if unsupported is not None:
         raise program_error(

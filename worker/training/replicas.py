@@ -13,7 +13,8 @@ from typing import Any
 import tensorflow as tf
 
 from worker.collective.kv_store import by_first_task
-from worker.evaluation.scoring import STEPS, Scorer, scorer
+from worker.evaluation import scoring
+from worker.evaluation.scoring import Scorer
 from worker.input import continuation, datasets
 from worker.progress.heartbeat import heartbeat
 from worker.steps.iteration import ALL, Iteration
@@ -63,7 +64,9 @@ class Replicas:
             eagerly=eagerly,
         )
         is_packed = parameters.iteration == "steps"
-        self._scorer = scorer(loop, steps, packed=lambda: self._packing.number if is_packed else STEPS)
+        self._scorer = scoring.between_epochs(
+            loop, steps, packed=(lambda: self._packing.number) if is_packed else None
+        )
         self._has_stepped = False
         loop.hooks.times.examples_per_step = parameters.global_batch_size / worker_count(loop.strategy)
 

@@ -404,8 +404,7 @@ class Saver:
             settle()
         if directory is None:
             if self._keeper is not None and position > Position():
-                self._keeper.settle(self._watch.alive)
-                self._keep(self._keeper, model, position, metrics, None, is_last=True)
+                self._keep_last(self._keeper, model, position, metrics)
         elif self._writes:
             self._save_last(directory, model, position, metrics)
         else:
@@ -419,6 +418,14 @@ class Saver:
         # Tasks without SIGTERM use this code too: that they leave is no failure of theirs, and must not be
         # counted.
         raise Left(ExitCode.PREEMPTED)
+
+    def _keep_last(self, keeper: Keeper, model: Any, position: Position, metrics: Metrics) -> None:
+        keeper.settle(self._watch.alive)
+        self._keep(keeper, model, position, metrics, None, is_last=True)
+        if self._writes and not keeper.every:
+            self._reporter.notice(
+                f"{position} is lost: this task has no copy of it in memory, and the run has no spec.modelDir"
+            )
 
     def _save_last(self, directory: ModelDirectory, model: Any, position: Position, metrics: Metrics) -> None:
         preemption = self._preemption

@@ -35,7 +35,7 @@ def advise(loop: Loop, model: Any, dataset: Any) -> None:
     if not loop.writes:
         return
     for sentence in (*_memory(loop, model), *_servers(loop, model), *_options(loop, dataset)):
-        loop.hooks.reporter.notice(sentence)
+        loop.notice(sentence)
 
 
 def _memory(loop: Loop, model: Any) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -110,13 +111,38 @@ class KubernetesBackend:
         it runs is changed; all else raises ConflictError, unless it is to be replaced. One that has ended is
         replaced. For `owners` see `owner_references.submit`.
         """
-        fitting = self._fitting(plan)
+        fitting, without = self._without_nodes(self._fitting(plan), replace=replace)
         if owners:
             from launcher.backends.kubernetes.deploy import owner_references
 
             return owner_references.submit(self._client, fitting, owners)
         message = Submission(self._client, fitting).submit(replace=replace)
-        return "\n".join(filter(None, [message, self._left_alone(fitting) if detach else ""]))
+        return "\n".join(filter(None, [message, without, self._left_alone(fitting) if detach else ""]))
+
+    def _without_nodes(self, plan: Plan, *, replace: bool) -> tuple[Plan, str]:
+        """The plan without the nodes that the run of this name has found far off, and a sentence about them.
+        A run that goes on stays as it is.
+        """
+        from launcher.backends.kubernetes.deploy import excluded_nodes
+        from launcher.backends.kubernetes.observe import following
+        from launcher.backends.kubernetes.run_end import stopping
+        from launcher.backends.kubernetes.state import jobsets
+        from launcher.backends.kubernetes.state.root_object import RootObject
+
+        if not excluded_nodes.is_wanted(plan.objects[0]):
+            return plan, ""
+        try:
+            _, primary, jobset = self._jobs_and_jobset(plan.run, plan.namespace)
+        except NotFoundError:
+            return plan, ""
+        root = jobset or primary
+        reasons = dict.fromkeys(excluded_nodes.kept(root), "")
+        is_over = stopping.is_over(primary) if jobset is None else bool(jobsets.end(jobset)[0])
+        if replace or is_over:
+            status = following.read_status(self._client, plan.namespace, RootObject.of(root))
+            reasons |= excluded_nodes.far_off(status)
+        objects = excluded_nodes.without(plan.objects, list(reasons))
+        return dataclasses.replace(plan, objects=objects), _excluded(reasons)
 
     def _left_alone(self, plan: Plan) -> str:
         """A sentence that names the Jobs which nothing stops at the run's end unless a command follows the
@@ -134,7 +160,8 @@ class KubernetesBackend:
     @understood
     def dry_run(self, plan: Plan, *, replace: bool = False) -> list[str]:
         """See `base.Backend.dry_run`."""
-        return Submission(self._client, self._fitting(plan)).rehearse(replace=replace)
+        fitting, without = self._without_nodes(self._fitting(plan), replace=replace)
+        return [*Submission(self._client, fitting).rehearse(replace=replace), *filter(None, [without])]
 
     def _fitting(self, plan: Plan) -> Plan:
         """The plan as a JobSet, if it has one and the cluster knows that kind."""
@@ -307,9 +334,9 @@ class KubernetesBackend:
         self._set_suspended(run, namespace, suspended=True)
 
     @understood
-    def resume(self, run: str, namespace: str) -> None:
+    def resume(self, run: str, namespace: str) -> str:
         """See `base.Backend.resume`."""
-        self._set_suspended(run, namespace, suspended=False)
+        return self._set_suspended(run, namespace, suspended=False)
 
     @contextlib.contextmanager
     def supervisor(self, run: str, namespace: str, task: TaskStatus) -> Iterator[socket.socket]:
@@ -396,6 +423,24 @@ class KubernetesBackend:
         return doctor.examine(self._client, namespace, objects)
 
     @understood
+    def count_nodes(self) -> int:
+        """How many nodes are ready for new pods. Raises BackendError for a user who may not list nodes."""
+        from launcher.status import condition
+
+        try:
+            nodes, _ = self._client.list("Node", None)
+        except ApiError as error:
+            if error.no_right:
+                raise BackendError(
+                    "you have no right to list nodes", "Say how many are to be measured: --nodes 8."
+                ) from error
+            raise
+        ready = [node for node in nodes if condition(node, "Ready") and not node["spec"].get("unschedulable")]
+        if not ready:
+            raise BackendError("no node of the cluster is ready for pods", "`kubectl get nodes` shows them.")
+        return len(ready)
+
+    @understood
     def places(self, run: str, namespace: str) -> Mapping[str, str]:
         """See `base.Backend.places`."""
         _, primary = self._jobs(run, namespace)
@@ -447,7 +492,9 @@ class KubernetesBackend:
             "cluster it is.",
         )
 
-    def _set_suspended(self, run: str, namespace: str, *, suspended: bool) -> None:
+    def _set_suspended(self, run: str, namespace: str, *, suspended: bool) -> str:
+        """Returns what the user should know."""
+        from launcher.backends.kubernetes.deploy import excluded_nodes
         from launcher.backends.kubernetes.run_end import stopping
         from launcher.backends.kubernetes.state import jobsets, kueue
         from launcher.backends.kubernetes.state.root_object import RootObject
@@ -456,16 +503,64 @@ class KubernetesBackend:
         if stopping.is_over(primary) or (jobset is not None and jobsets.end(jobset)[0]):
             raise run_facts.over(run, suspended=suspended)
         root = RootObject.of(jobset or primary)
+        without = ""
+        if excluded_nodes.is_wanted(jobset or primary):
+            if suspended:
+                self._keep_far_off(root, jobset or primary)
+            else:
+                without = self._move_elsewhere(jobset or primary, jobs if jobset is None else [jobset])
         # Kueue itself starts and stops what it admits, and would undo this.
         if root.queue and kueue.set_active(self._client, namespace, root.workload, active=not suspended):
-            return
+            return without
         if jobset is not None:
             self._client.merge("JobSet", namespace, run, {"spec": {"suspend": suspended}})
-            return
+            return without
         for job in jobs:
             if not stopping.is_over(job) and bool(job["spec"].get("suspend")) != suspended:
                 name = job["metadata"]["name"]
                 self._client.merge("Job", namespace, name, {"spec": {"suspend": suspended}})
+        return without
+
+    def _keep_far_off(self, root: RootObject, item: Object) -> None:
+        """Keeps the nodes that a resumption leaves out, before their pods go."""
+        from launcher.backends.kubernetes.deploy import excluded_nodes
+        from launcher.backends.kubernetes.observe import following
+
+        metadata = item["metadata"]
+        status = following.read_status(self._client, metadata["namespace"], root)
+        if nodes := excluded_nodes.far_off(status):
+            annotations = excluded_nodes.annotation([*excluded_nodes.kept(item), *nodes])
+            patch = {"metadata": {"annotations": annotations}}
+            self._client.merge(root.kind, metadata["namespace"], metadata["name"], patch)
+
+    def _move_elsewhere(self, root: Object, holders: Sequence[Object]) -> str:
+        """Has the pods of suspended Jobs, or of their JobSet, scheduled to other nodes than before. Returns a
+        sentence about it.
+        """
+        from launcher.backends.kubernetes.deploy import excluded_nodes
+        from launcher.backends.kubernetes.run_end import stopping
+
+        nodes = excluded_nodes.kept(root)
+        if not nodes:
+            return ""
+        try:
+            for item in holders:
+                if item["spec"].get("suspend") and not stopping.is_over(item):
+                    self._client.merge(*excluded_nodes.move(item, nodes))
+        except ApiError as error:
+            if error.status != 422:
+                raise
+            return (
+                f"note: {', '.join(nodes)} could not be left out, since this cluster does not move a Job "
+                "that has run (Kubernetes 1.36 does): submit the file with --replace, which leaves them out"
+            )
+        return _excluded(dict.fromkeys(nodes, ""))
+
+
+def _excluded(reasons: Mapping[str, str]) -> str:
+    """A sentence about the nodes that are left out, each with the reason where that is known; "" of none."""
+    named = [f"{node} (it {reason})" if reason else node for node, reason in reasons.items()]
+    return f"note: left out, as far off from the others: node {', '.join(named)}" if named else ""
 
 
 def _of_run(items: list[Object], primary: Object) -> list[Object]:

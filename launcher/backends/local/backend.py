@@ -270,9 +270,10 @@ class LocalBackend:
         """See `base.Backend.suspend`."""
         self._set_suspended(run, namespace, suspended=True)
 
-    def resume(self, run: str, namespace: str) -> None:
+    def resume(self, run: str, namespace: str) -> str:
         """See `base.Backend.resume`."""
         self._set_suspended(run, namespace, suspended=False)
+        return ""
 
     @contextlib.contextmanager
     def supervisor(self, run: str, namespace: str, task: TaskStatus) -> Iterator[socket.socket]:

@@ -46,9 +46,9 @@ def run(options: Namespace) -> int:
         run, _, below = name.partition("/")
         example = f"{run or 'mnist'}:{below or 'export'}"
         raise wrong_usage("NAME:PATH", f"expected a run and a path below its modelDir, as in {example}")
-    backend, namespace = one_run.sought(options, name)
+    wanted = one_run.run(options, name)
     # The pod that was made for the copy must be removed on SIGTERM too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    written = backend.copy(name, namespace, path, options.target, options.timeout)
+    written = wanted.copy(path, options.target, timeout=options.timeout)
     print(f"copied to {written}")
     return 0

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from launcher.cli import arguments as shared
-from launcher.cli import from_file, one_run
-from launcher.cli.strict_parser import StrictParser
+from launcher.cli import from_file, one_run, plain_table
+from launcher.cli.strict_parser import StrictParser, count
 from launcher.cli.usage import wrong_usage
 from launcher.errors import BackendError
 
@@ -30,6 +32,15 @@ def arguments(parser: StrictParser) -> None:
         action="store_true",
         help="check whether the controller of TFJobs works, see docs/controller.md",
     )
+    parser.add_argument(
+        "--nodes",
+        type=count,
+        nargs="?",
+        const=0,
+        metavar="N",
+        help="measure the nodes, each by a pod like a worker of FILE, see docs/precheck.md; N: how many "
+        "(default: all that pods may run on)",
+    )
 
 
 def run(options: Namespace) -> int:
@@ -42,12 +53,16 @@ def run(options: Namespace) -> int:
 
     check_names(options.namespace)
     has_file = options.file is not None or options.filename is not None
+    if options.nodes is not None and (not has_file or options.role or options.controller):
+        raise wrong_usage("--nodes", "needs a file, and goes neither with --role nor with --controller")
     if options.overrides and not has_file:
         raise wrong_usage("--set", "overrides a field of a file: name the file too")
     if options.controller:
         if has_file or options.role:
             raise wrong_usage("--controller", "goes neither with a file nor with --role")
         return _controller(options)
+    if options.nodes is not None:
+        return _nodes(options)
     objects = _objects(options) if has_file else None
     extensions = (
         tuple(needed_rights.EXTENSION_RULES) if objects is None else requirements.extra_rights(objects)
@@ -84,6 +99,38 @@ def _controller(options: Namespace) -> int:
     for line in sentences.findings(findings, "the controller works", "the controller does not work"):
         print(line)
     return BackendError.exit_code if any(each.verdict == "missing" for each in findings) else 0
+
+
+def _nodes(options: Namespace) -> int:
+    """Measures the nodes for the first run of the file, and prints a table."""
+    from launcher import node_measurement
+    from launcher.backends.kubernetes.backend import KubernetesBackend
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt  # so that SIGTERM removes everything, too
+
+    signal.signal(signal.SIGTERM, interrupt)
+    loaded = from_file.load(options)[0]
+    backend = KubernetesBackend(None, options.context, patience=one_run.patience(options))
+    namespace = loaded.cluster.metadata.namespace
+    if "namespace" not in loaded.cluster.metadata.model_fields_set:
+        namespace = options.namespace or backend.namespace
+    nodes = options.nodes or backend.count_nodes()
+    measured = node_measurement.measure(
+        backend, loaded, namespace, nodes, lambda sentence: print(sentence, file=sys.stderr, flush=True)
+    )
+    for line in plain_table.lines(node_measurement.rows(measured)):
+        print(line)
+    print()
+    for each in measured:
+        if each.content is None:
+            print(f"{each.node or 'one node'} was not measured: {each.reason}")
+    far_off = [each for each in measured if each.far_off]
+    for each in far_off:
+        print(f"{each.node} is far off: it {each.far_off}")
+    if not far_off:
+        print("no node is far off from the others")
+    return 0
 
 
 def _objects(options: Namespace) -> list[Mapping[str, Any]]:

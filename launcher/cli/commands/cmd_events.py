@@ -19,7 +19,6 @@ def run(options: Namespace) -> int:
     """Shows the Kubernetes events of a run."""
     from launcher import sentences
 
-    backend, namespace = one_run.sought(options)
-    for event in backend.events(options.name, namespace, follow=options.follow):
+    for event in one_run.run(options).events(follow=options.follow):
         print(sentences.event(event), flush=options.follow)
     return 0

@@ -18,9 +18,9 @@ def arguments(parser: StrictParser) -> None:
 
 def run(options: Namespace) -> int:
     """Ends a task as a crash would."""
-    backend, namespace = one_run.sought(options)
+    wanted = one_run.run(options)
     task = options.task if options.task.rpartition("-")[2].isdecimal() else f"{options.task}-0"
-    backend.kill(options.name, namespace, task)
-    run_arguments = options.name + backend.options(namespace)
-    print(f"{task} of run {options.name} is killed; watch what becomes of it: {PROGRAM} wait {run_arguments}")
+    wanted.kill(task)
+    watch = f"{PROGRAM} wait {wanted.arguments}"
+    print(f"{task} of run {wanted.name} is killed; watch what becomes of it: {watch}")
     return 0

@@ -34,23 +34,23 @@ def run(options: Namespace) -> int:
         raise wrong_usage("--output", "--serve writes no file: leave out one of the two")
     if options.port and not options.serve:
         raise wrong_usage("--port", "a file has no port: add --serve")
-    from launcher.report import page
-
-    backend, namespace = one_run.sought(options)
     if options.serve:
         from launcher.cli.commands import cmd_ui
 
+        backend, namespace = one_run.sought(options)
         backend.status(options.name, namespace)
         path = f"runs/{backend.place.backend}/{namespace}/{options.name}"
         cmd_ui.serve(options, f"run {options.name}", path)
         return 0
-    text = page.page_of(backend.history(options.name, namespace))
+    text = one_run.run(options).report()
     target = options.output or f"{options.name}.html"
     if target == "-":
         # Bytes: the page says that it is UTF-8, whatever the terminal's encoding is.
         sys.stdout.flush()
         sys.stdout.buffer.write(text.encode())
     else:
+        from launcher.report import page
+
         page.write(text, target)
         print(f"wrote {target}")
     return 0

@@ -15,10 +15,10 @@ def run(options: Namespace) -> int:
     """Undoes `suspend`."""
     from launcher.status import Phase
 
-    backend, namespace = one_run.sought(options)
-    running = backend.status(options.name, namespace).phase is Phase.RUNNING
-    backend.resume(options.name, namespace)
-    run_arguments = options.name + backend.options(namespace)
-    message = "was not suspended" if running else "is resumed"
-    print(f"run {options.name} {message}; watch it with: {PROGRAM} wait {run_arguments}")
+    wanted = one_run.run(options)
+    message = "was not suspended" if wanted.status().phase is Phase.RUNNING else "is resumed"
+    note = wanted.resume()
+    print(f"run {wanted.name} {message}; watch it with: {PROGRAM} wait {wanted.arguments}")
+    if note:
+        print(note)
     return 0

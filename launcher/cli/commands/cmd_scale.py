@@ -35,17 +35,16 @@ def run(options: Namespace) -> int:
     """Changes the number of workers, or of data workers."""
     from launcher.backends.scalable_roles import counted_tasks
 
-    backend, namespace = one_run.sought(options)
-    before = backend.scale(options.name, namespace, options.workers, options.role)
-    run_arguments = options.name + backend.options(namespace)
+    wanted = one_run.run(options)
+    before = wanted.scale(options.workers, options.role)
     if before == options.workers:
         print(
-            f"run {options.name} is to have {counted_tasks(before, options.role)} already; "
-            f"see: {PROGRAM} status {run_arguments}"
+            f"run {wanted.name} is to have {counted_tasks(before, options.role)} already; "
+            f"see: {PROGRAM} status {wanted.arguments}"
         )
     else:
         print(
-            f"run {options.name} is to have {counted_tasks(options.workers, options.role)}, "
-            f"{before} before; watch them come or go with: {PROGRAM} status {run_arguments} -w"
+            f"run {wanted.name} is to have {counted_tasks(options.workers, options.role)}, "
+            f"{before} before; watch them come or go with: {PROGRAM} status {wanted.arguments} -w"
         )
     return 0

@@ -23,10 +23,10 @@ def run(options: Namespace) -> int:
     """Prints a JSON Schema."""
     import json
 
-    from launcher.config import schema as schemas
+    from launcher.config import json_schema
 
     if options.what == "cluster":
-        print(schemas.as_json(), end="")
+        print(json_schema.as_json(), end="")
     else:
         from launcher.cli import run_document
 

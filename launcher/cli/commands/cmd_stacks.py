@@ -18,11 +18,9 @@ def arguments(parser: StrictParser) -> None:
 
 def run(options: Namespace) -> int:
     """Prints the stacks of the tasks that run."""
-    from launcher import task_orders
     from launcher.errors import ConflictError
 
-    backend, namespace = one_run.sought(options)
-    stacks = task_orders.stacks(backend, options.name, namespace, options.tasks)
+    stacks = one_run.run(options).stacks(*options.tasks)
     for each in stacks:
         if each.text:
             print(f"==> {each.task}{f' ({each.node})' if each.node else ''} <==\n{each.text}")

@@ -15,10 +15,8 @@ def run(options: Namespace) -> int:
     """Stops the tasks for now."""
     from launcher.status import Phase
 
-    backend, namespace = one_run.sought(options)
-    already = backend.status(options.name, namespace).phase is Phase.SUSPENDED
-    backend.suspend(options.name, namespace)
-    run_arguments = options.name + backend.options(namespace)
-    message = "was suspended already" if already else "is suspended"
-    print(f"run {options.name} {message}; resume it with: {PROGRAM} resume {run_arguments}")
+    wanted = one_run.run(options)
+    message = "was suspended already" if wanted.status().phase is Phase.SUSPENDED else "is suspended"
+    wanted.suspend()
+    print(f"run {wanted.name} {message}; resume it with: {PROGRAM} resume {wanted.arguments}")
     return 0

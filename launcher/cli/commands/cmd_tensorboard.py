@@ -20,11 +20,11 @@ def run(options: Namespace) -> int:
     """Serves TensorBoard on a local port, until Ctrl-C."""
     import signal
 
-    backend, namespace = one_run.sought(options)
+    wanted = one_run.run(options)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     try:
-        with backend.tensorboard(options.name, namespace, options.port) as board:
+        with wanted.tensorboard(options.port) as board:
             print(f"TensorBoard of run {options.name}: {board.url}", flush=True)
             print("Ctrl-C ends it; the run is left alone", file=sys.stderr)
             board.wait()

@@ -9,7 +9,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from launcher.cli import arguments as shared
-from launcher.cli import from_file
+from launcher.cli import from_file, plain_table
 from launcher.cli.strict_parser import StrictParser, count
 from launcher.cli.usage import wrong_usage
 from launcher.errors import DIFFERS
@@ -87,13 +87,8 @@ def _show(verdict: Verdict, strategy: str) -> None:
                 one, other = ("" if value is None else f"{value:.6g}" for value in (each.one, each.strategy))
                 verdict_on = "" if each.same else "differs"
                 rows.append((each.name, one, other, f"{each.difference:.2g}", verdict_on))
-        first, *widths = (max(map(len, column)) for column in zip(*rows, strict=True))
-        for name, *cells in rows:
-            line = [
-                name.ljust(first),
-                *(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)),
-            ]
-            print("   ".join(line).rstrip())
+        for line in plain_table.lines(rows):
+            print(line)
         print()
     for note in verdict.notes:
         print(f"note: {note}")

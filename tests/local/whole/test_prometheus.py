@@ -136,9 +136,8 @@ def test_prometheus_scrapes_a_run_and_a_kill_is_a_number(
     assert examples == dict.fromkeys(tasks, 10.0)  # each has half of a batch
     eventually(lambda: min(prometheus.query("tf_launcher_steps_total").values()) > 100, "many steps")
     parts = prometheus.query("sum by (part) (tf_launcher_step_seconds_total)")
-    # A batch comes after 80 ms, of a model that computes for one.
     assert parts.keys() == set(PARTS)
-    assert parts["input"] > max(0.3 * sum(parts.values()), parts["computing"])
+    assert parts["input"] > 0.5  # of 100 batches that come after 80 ms each
     for name in (
         "loss",
         "metric",

@@ -248,9 +248,9 @@ def test_schema_is_one_that_takes_the_files(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_every_field_is_described() -> None:
-    from launcher.config import schema
+    from launcher.config import json_schema
 
-    document = json.loads(schema.as_json())
+    document = json.loads(json_schema.as_json())
     models = {**document["$defs"], "TrainingCluster": document}
     assert all(model["description"] for model in models.values())
     for field in models["Spec"]["properties"].values():

@@ -8,7 +8,7 @@ import pytest
 
 from launcher import object_names
 from launcher.backends import run_end_rule
-from launcher.config import schema
+from launcher.config import json_schema
 from launcher.config.spec import RoleName, StrategyOptions, TrainingCluster
 from launcher.plan import gang_scheduling, job_failures, jobset, topology
 from launcher.status import Phase
@@ -20,7 +20,7 @@ def test_the_table_has_every_strategy_and_every_option() -> None:
     options = [option for strategy in STRATEGIES.values() for option in strategy.options]
     assert set(options) == set(StrategyOptions.model_fields)
     assert {option for option_names in PARTITIONERS.values() for option in option_names} < set(options)
-    texts = schema.descriptions()["StrategyOptions"]
+    texts = json_schema.descriptions()["StrategyOptions"]
     for name in StrategyOptions.model_fields:
         owners = {owner for owner, strategy in STRATEGIES.items() if name in strategy.options}
         # The option's text names its strategies first, and the partitioners that take it.

@@ -100,6 +100,7 @@ MULTI = "MultiWorkerMirrored"
 def test_what_may_be(strategy: str) -> None:
     assert refusals(cluster(strategy, ELASTIC)) == {}
     assert refusals(cluster(strategy, {"replicas": 3, "minReplicas": 3})) == {}
+    assert refusals(cluster(strategy, ELASTIC, modelDir=None)) == {}
     assert refusals(cluster(strategy, ELASTIC, scheduling={"gang": "Volcano"})) == {}
 
 
@@ -111,7 +112,13 @@ def test_what_may_be(strategy: str) -> None:
         (MULTI, {"minReplicas": None}, {}, "worker.maxReplicas", "fixed without minReplicas"),
         (MULTI, {}, {"chief": None}, "chief", "give chief: {}, and one worker less"),
         (MULTI, {}, {"chief": {"replicas": 0}}, "chief", "none of them is sure to stay"),
-        (MULTI, {}, {"modelDir": None}, "modelDir", "the tasks go on from a checkpoint there"),
+        (
+            MULTI,
+            {},
+            {"modelDir": None, "runPolicy": {"restartsInPlace": 0}},
+            "modelDir",
+            "since with runPolicy.restartsInPlace: 0 no copy in memory outlives a loss",
+        ),
         (MULTI, {}, {"strategyOptions": {"autoShard": "FILE"}}, "strategyOptions.autoShard", "use DATA"),
         (MULTI, {}, {"strategyOptions": {"autoShard": "OFF"}}, "strategyOptions.autoShard", "use DATA"),
         (

@@ -46,8 +46,8 @@ QUICK = spent(1.0, 4.0, 5.5)
     ],
 )
 def test_the_task_that_waits_least_is_the_slow_one(slow: Spent, text: str) -> None:
-    assert found(QUICK, slow, QUICK, QUICK) == ("worker-1", text)
-    assert found(slow, QUICK) == ("worker-0", text)
+    assert found(QUICK, slow, QUICK, QUICK) == ("worker-1", text, "")
+    assert found(slow, QUICK) == ("worker-0", text, "")
 
 
 @pytest.mark.parametrize(
@@ -81,12 +81,38 @@ def test_what_all_wait_for(times: tuple[Spent, ...], text: str) -> None:
     assert (result.task, result.text[: len(text)]) == ("", text)
 
 
+def sending(spent: Spent, to: str, seconds: float) -> Spent:
+    return spent._replace(sending={to: seconds})
+
+
+def test_a_connection_that_all_wait_for() -> None:
+    """The one that sends seems to compute: nothing in a step says that it waits."""
+    slow = sending(spent(0.0, 5.5, 5.0), "worker-0", 9.9)
+    times = (spent(0.0, 0.2, 10.3), sending(spent(0.0, 2.9, 7.6), "worker-2", 1.0), slow)
+    text = "has data waiting to be sent to worker-0 for 94% of the time: the network of one of these two"
+    assert found(*times) == ("worker-2", text, "worker-0")
+
+
+def test_a_network_that_is_slow_for_all_is_no_connection() -> None:
+    times = [sending(spent(0.0, 2.0, 8.0), f"worker-{(number + 1) % 3}", 7.0) for number in range(3)]
+    result = found(*times)
+    assert result is not None
+    assert "sums over the network" in result.text
+
+
+def test_both_ends_of_a_connection_are_named_with_their_nodes() -> None:
+    made = run((200.0, QUICK), (205.0, sending(QUICK, "mnist-worker-0", 9.0)))
+    assert sentence(made, 206.0) == (
+        "worker 1 on node n7 has data waiting to be sent to worker 0 on node n7 for 86% of the time: the "
+        "network of one of these two"
+    )
+
+
 def run(*times: tuple[float, Spent], **more: Any) -> Any:
     """Returns a run of workers, whose records came at these times; the pods run since 100 s."""
     pods = [pod("worker", index, running=100.0, node="n7") for index in range(len(times))]
     lines = [
-        says("worker", index, 0, at, "spent", **{**each._asdict(), "seconds": dict(each.seconds)})
-        for index, (at, each) in enumerate(times)
+        says("worker", index, 0, at, "spent", **each._asdict()) for index, (at, each) in enumerate(times)
     ]
     return history(pods, lines, **more)
 

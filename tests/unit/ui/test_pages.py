@@ -116,6 +116,15 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("launcher.ui.reads._SECONDS", {"local": 0.05})
 
 
+def test_without_a_run_there_is_nothing_to_choose(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "Compare" in served.get("/")[2]
+    monkeypatch.setattr(Runs, "runs", lambda *_, **__: [])
+    deadline = time.monotonic() + 20
+    while "There are no runs." not in (text := served.get("/")[2]):
+        assert time.monotonic() < deadline
+    assert "Compare" not in text
+
+
 def test_a_run_its_list_and_its_log_are_there(served: Served) -> None:
     status, headers, text = served.get()
     assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")

@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from worker.data_adapters import numbered
+from worker.data_adapters.array_orders import Order
 from worker.data_adapters.arrays import Arrays, Triple, rows_of
-from worker.data_adapters.shuffle_orders import Order
 
 ALIGNED = 64
 """Bytes. TensorFlow takes such memory as it is, and other memory as a copy."""

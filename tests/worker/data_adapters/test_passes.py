@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import itertools
 import threading
@@ -174,9 +175,9 @@ def test_a_later_batch_of_another_shape_is_one_message() -> None:
 def test_what_the_file_asks_for_and_cannot_be_is_one_message() -> None:
     loop = loop_of(lambda: data(np.arange(EXAMPLES)).dataset(), STEPS)
     dataset, steps = training_dataset(loop)
-    loop.strategy_options = {"autoShard": "OFF"}
+    unsharded = dataclasses.replace(loop, strategy_options={"autoShard": "OFF"})
     with pytest.raises(Failure, match="autoShard: OFF is for"):
-        continued(loop, dataset, steps, Position())
+        continued(unsharded, dataset, steps, Position())
     with pytest.raises(Failure, match="cannot be sent to the data workers"):
         served(loop, DataService("localhost:1", (), "localhost:2", "DYNAMIC", True), dataset)
     loop = loop_of(GIVEN["a generator"], None)

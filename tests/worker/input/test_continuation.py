@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow.python.data.experimental.ops.testing import sleep
 
 from worker.checkpoints.position import Position
-from worker.context import Hooks
+from worker.context import Hooks, Loop
 from worker.input.continuation import continued, left, of_worker
 from worker.input.datasets import training_dataset
 from worker.input.seeding import alike
@@ -101,7 +101,7 @@ class Told(Reporter):
         self.notices.append(message)
 
 
-def loop_of(make: Callable[[], Any], steps: int | None = STEPS) -> Any:
+def loop_of(make: Callable[[], Any], steps: int | None = STEPS, workers: int = 1) -> Any:
     program: Any = SimpleNamespace(
         has=lambda method: method == "loss",
         train_dataset=lambda size: program.datasets.append(make()) or program.datasets[-1],
@@ -109,15 +109,14 @@ def loop_of(make: Callable[[], Any], steps: int | None = STEPS) -> Any:
         entrypoint="train:Program",
         is_of_one_process=False,
     )
-    return SimpleNamespace(
+    return Loop(
         program=program,
         parameters=TrainingParameters(epochs=EPOCHS, steps_per_epoch=steps, global_batch_size=BATCH),
         strategy=tf.distribute.get_strategy(),
-        elastic=None,
-        data_service=None,
-        strategy_options={},
-        workers=1,
+        directory=None,
         writes=True,
+        count_workers=lambda: workers,
+        validates=False,
         hooks=Hooks(Told()),
     )
 
@@ -202,8 +201,7 @@ def _slowly(number: Any) -> Any:
 
 
 def test_a_coordinators_worker_leaves_out_its_share() -> None:
-    loop = loop_of(lambda: batched(numbers), None)
-    loop.workers = 2
+    loop = loop_of(lambda: batched(numbers), None, workers=2)
 
     def of(dataset: Any) -> Any:
         return of_worker(loop, dataset, 5, Position(2, 3))  # 13 steps, 6 for each of two

@@ -53,7 +53,9 @@ import json, sys
 from pathlib import Path
 from types import SimpleNamespace
 import tensorflow as tf
+from worker.context import Hooks, Loop
 from worker.input import file_sharding
+from worker.parameters import TrainingParameters
 from worker.tf_compat.graphs import file_names
 
 data = tf.data
@@ -77,12 +79,15 @@ found = {}
 for name, dataset in datasets.items():
     said = []
     for writes in (True, False):
-        loop = SimpleNamespace(
-            writes=writes,
-            workers=2,
-            parameters=SimpleNamespace(steps_per_epoch=5),
+        loop = Loop(
             program=SimpleNamespace(entrypoint="a:B"),
-            hooks=SimpleNamespace(reporter=SimpleNamespace(notice=said.append)),
+            parameters=TrainingParameters(epochs=1, steps_per_epoch=5, global_batch_size=4),
+            strategy=tf.distribute.get_strategy(),
+            directory=None,
+            writes=writes,
+            count_workers=lambda: 2,
+            validates=False,
+            hooks=Hooks(SimpleNamespace(notice=said.append)),
         )
         file_sharding.notice_unequal_files(loop, dataset)
     found[name] = said

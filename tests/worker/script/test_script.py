@@ -50,6 +50,7 @@ TRAINED = (
     "py_dataset",
     "csv_files",
     "stops_early",
+    "more_steps",
 )
 _OFTEN = {("functional", "MultiWorkerMirrored")}
 """What is seen with every commit."""

@@ -110,12 +110,36 @@ def test_a_long_path_is_no_hindrance_and_two_may_ask_at_once(tmp_path: Path) -> 
         for thread in threads:
             thread.join()
         assert [text.count("in train") for text in texts] == [1, 1]
+        assert "\0" not in "".join(texts), "the second one is written behind the first one's place"
+
+
+def test_threads_that_come_and_go_do_not_end_the_process_when_the_stacks_are_asked_for(
+    tmp_path: Path,
+) -> None:
+    body = """
+    def deep(left):
+        return deep(left - 1) if left else sum(range(50))
+    def work():
+        while True:
+            thread = threading.Thread(target=deep, args=(20,))
+            thread.start()
+            thread.join()
+    for _ in range(8):
+        threading.Thread(target=work, daemon=True).start()
+    while True:
+        ctypes.CDLL(None).usleep(100_000)  # without the lock, as an operation of TensorFlow's
+"""
+    with supervised(tmp_path, body) as (process, child):
+        for _ in range(25):
+            assert "in train" in stacks(tmp_path)
+        assert process.poll() is None
+        os.kill(child, 0)
 
 
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
-        ("signal.signal(signal.SIGUSR1, signal.SIG_DFL); time.sleep(60)", "a handler of its own"),
+        ("signal.signal(signal.SIGUSR1, signal.SIG_DFL); stuck(60)", "a handler of its own"),
         ("os.kill(os.getpid(), signal.SIGSTOP); time.sleep(60)", "is stopped"),
     ],
 )
@@ -148,8 +172,8 @@ def test_a_profile_is_ordered_by_a_file_and_answered(tmp_path: Path) -> None:
     answer = "time.sleep(1.5); watch.profiled({**taken, 'path': 'p'}); time.sleep(9)"
     with supervised(tmp_path, TAKES.format(directory=str(tmp_path), answer=answer)):
         time.sleep(0.5)
-        answered = asked(tmp_path, orders.PROFILE, steps=20)
-        assert (answered["steps"], answered["path"]) == (20, "p")
+        answered = asked(tmp_path, orders.PROFILE, steps=1_000_000)
+        assert (answered["steps"], answered["path"]) == (orders.MOST_STEPS, "p")
         assert not (tmp_path / "profile").exists()
 
 

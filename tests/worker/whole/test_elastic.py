@@ -25,7 +25,10 @@ WAIT = 0.4
 class Elastic:
     """A chief and up to three workers."""
 
-    def __init__(self, make_cluster: MakeCluster, directory: Path, entrypoint: str) -> None:
+    def __init__(
+        self, make_cluster: MakeCluster, directory: Path, entrypoint: str, *, stored: bool = True
+    ) -> None:
+        self.stored = stored
         self.pace = directory / "pace"
         self.pace.write_text(str(WAIT))
         self.cluster = make_cluster(
@@ -41,6 +44,8 @@ class Elastic:
                 "pace": str(self.pace),
             },
             restarts_in_place=3,
+            model_dir="" if stored else None,
+            copies=None if stored else directory / "copies",
             starting_deadline_seconds=170,
             stall_seconds=170,
         )
@@ -77,8 +82,9 @@ class Elastic:
             if record.fields["epoch_end"]
         }
         assert losses == pytest.approx({epoch: 1.0 - epoch for epoch in range(1, EPOCHS + 1)}, abs=1e-3)
-        weights = model_files.extremes(self.cluster.model_dir, EPOCHS, "kernel")
-        assert weights == pytest.approx((-EPOCHS, -EPOCHS), abs=1e-3)
+        if self.stored:
+            weights = model_files.extremes(self.cluster.model_dir, EPOCHS, "kernel")
+            assert weights == pytest.approx((-EPOCHS, -EPOCHS), abs=1e-3)
 
 
 def trained(chief: RunningTask) -> dict[int, dict[str, float]]:
@@ -90,11 +96,12 @@ def trained(chief: RunningTask) -> dict[int, dict[str, float]]:
     }
 
 
+@pytest.mark.parametrize("stored", [True, False], ids=["checkpoints", "copies"])
 def test_five_generations_train_each_example_once_in_an_epoch(
-    make_cluster: MakeCluster, tmp_path: Path
+    make_cluster: MakeCluster, tmp_path: Path, stored: bool
 ) -> None:
     """Two tasks, three, four, three and two; 50 examples over three tasks are an uneven split."""
-    run = Elastic(make_cluster, tmp_path, "weighted:Counted")
+    run = Elastic(make_cluster, tmp_path, "weighted:Counted", stored=stored)
     for worker in (0, 1, 2):
         run.comes(worker)
         run.trains_with(*range(worker + 1))

@@ -16,6 +16,7 @@ _RESOURCES: Final = {
     "LocalQueue": ("apis/kueue.x-k8s.io/v1beta2", "localqueues"),
     "NetworkPolicy": ("apis/networking.k8s.io/v1", "networkpolicies"),
     "PersistentVolumeClaim": ("api/v1", "persistentvolumeclaims"),
+    "Node": ("api/v1", "nodes"),
     "Pod": ("api/v1", "pods"),
     "PodGroup.scheduling.k8s.io": ("apis/scheduling.k8s.io/v1alpha2", "podgroups"),
     "PodGroup.scheduling.volcano.sh": ("apis/scheduling.volcano.sh/v1beta1", "podgroups"),

@@ -14,6 +14,9 @@ from launcher.backends.base import LogLine, Selection, Update
 from launcher.backends.earlier_processes import of_earlier_processes
 from launcher.backends.kubernetes.api_server.client import Client
 from launcher.backends.kubernetes.api_server.parallel import together
+from launcher.backends.kubernetes.observe import other_logs
+from launcher.backends.kubernetes.observe.log_choice import has_begun, tells_progress
+from launcher.backends.kubernetes.observe.other_logs import TAIL_LINES
 from launcher.backends.kubernetes.observe.pod_logs import LogSource, PodLog
 from launcher.backends.kubernetes.observe.session import (
     TICK_SECONDS,
@@ -31,19 +34,9 @@ from launcher.backends.latest_records import HEAD_BYTES, LatestRecords, written_
 from launcher.errors import BackendError, NotFoundError
 from launcher.object_names import ROLE_LABEL
 from launcher.status import ATTEMPT_ANNOTATION, Phase, Records, RunStatus, task_of
-from worker.contract.records import Event
-
-_TAIL_LINES: Final = 400
-"""Lines at the end of an older log that are searched for records."""
 
 _PROGRESS_LINES: Final = 100
 """The same if the logs of all runs are searched."""
-
-_MOST_OTHERS: Final = 64
-_OTHERS_SECONDS: Final = 5.0
-"""Logs that are searched only for restarts in their pods, and the time for all of them: a node may not
-answer, and all else is known without it.
-"""
 
 _FAILED_TAILS: Final = 8
 """Failed pods of a role whose logs are read; a thousand may fail for the same reason."""
@@ -74,37 +67,14 @@ def read_status(client: Client, namespace: str, root: RootObject) -> RunStatus:
             try:
                 log = PodLog(client, LogSource.of(pod, namespace))
                 with client.patience.waiting():
-                    lines = list(log.read(tail=_TAIL_LINES, within=client.patience.left()))
-                if len(lines) >= _TAIL_LINES:
+                    lines = list(log.read(tail=TAIL_LINES, within=client.patience.left()))
+                if len(lines) >= TAIL_LINES:
                     records.add(_beginning(client, namespace, pod))
                 records.add(lines)
             except BackendError:
                 continue  # the node does not answer, or the log was deleted; the status is known without it
-    records.add(_restarts(client, namespace, run_state))
+    records.add(other_logs.read(client, namespace, other_logs.others(run_state, root)))
     return local_status(run_state.status(records.of_task), client.ahead)
-
-
-def _restarts(client: Client, namespace: str, run_state: RunState) -> list[LogLine]:
-    """The records of training processes that were started again in the latest pods of the tasks whose logs
-    are not read for their progress.
-    """
-    latest = {task_of(pod): pod for pod in run_state.pods() if has_begun(pod)}
-    others = [pod for pod in latest.values() if not tells_progress(run_state, pod)][:_MOST_OTHERS]
-    until = time.monotonic() + _OTHERS_SECONDS
-    lines_per_pod = together([partial(_own_restarts, client, namespace, until, pod) for pod in others])
-    return [line for lines in lines_per_pod for line in lines]
-
-
-def _own_restarts(client: Client, namespace: str, until: float, pod: SlimPod) -> list[LogLine]:
-    """The same of one pod, until that monotonic time."""
-    left = until - time.monotonic()
-    if left <= 0:
-        return []
-    try:
-        log = PodLog(client, LogSource.of(pod, namespace)).read(tail=_TAIL_LINES, within=left)
-        return [line for line in log if line.record is not None and line.record.event == Event.RESTARTED]
-    except BackendError:
-        return []
 
 
 def with_progress(client: Client, runs: Sequence[tuple[str, RunState]]) -> list[RunStatus]:
@@ -146,6 +116,7 @@ def follow(client: Client, namespace: str, root: RootObject, settings: CleanUpSe
         clean_up = CleanUp(client, settings)
         skew_reported = False
         look_at = 0.0
+        others = other_logs.OtherLogs(client, namespace, root)
         while True:
             news = session.pump()
             if not session.ready:
@@ -169,7 +140,8 @@ def follow(client: Client, namespace: str, root: RootObject, settings: CleanUpSe
                 look_at = now + _NAMESPACE_SECONDS
                 if note_dying_namespace(client, namespace, session.run_state):
                     status = None
-            if records.add(news.lines) or news.changed or status is None:
+            of_others = records.add(others.look(session.run_state))
+            if records.add(news.lines) or of_others or news.changed or status is None:
                 status = session.run_state.status(records.of_task)
             notices = [*news.notices, *clean_up.see_to(status, session.run_state)]
             if client.ahead and not skew_reported:
@@ -179,7 +151,7 @@ def follow(client: Client, namespace: str, root: RootObject, settings: CleanUpSe
             if status.ended or clean_up.gave_up:
                 last = _last_words(session)
                 records.add(last)
-                records.add(_restarts(client, namespace, session.run_state))
+                records.add(other_logs.read(client, namespace, other_logs.others(session.run_state, root)))
                 final = dataclasses.replace(session.run_state.status(records.of_task), ended=True)
                 yield _update(client, final, lines + last)
                 return
@@ -206,12 +178,12 @@ def _tail(session: Session, pods: Iterable[SlimPod], began_before_us: set[str]) 
             continue
         name = pod["metadata"]["name"]
         if session.tailed(pod) or tells_progress(session.run_state, pod):
-            session.tail(pod, lines=_TAIL_LINES if name in began_before_us else None)
+            session.tail(pod, lines=TAIL_LINES if name in began_before_us else None)
         elif pod["status"]["phase"] == "Failed":
             role = pod["metadata"]["labels"].get(ROLE_LABEL, "")
             failed[role] += 1
             if failed[role] <= _FAILED_TAILS:
-                session.tail(pod, lines=_TAIL_LINES)
+                session.tail(pod, lines=TAIL_LINES)
 
 
 def _last_words(session: Session) -> list[LogLine]:
@@ -225,19 +197,6 @@ def _last_words(session: Session) -> list[LogLine]:
             hanging = until
             session.read_rest()
     return lines + session.pump(0).lines
-
-
-def has_begun(pod: SlimPod) -> bool:
-    """Whether the pod runs or has run, so that there may be a log."""
-    return pod["status"]["phase"] not in (None, "Pending")
-
-
-def tells_progress(run_state: RunState, pod: SlimPod) -> bool:
-    """Whether the pod is the primary's first task, which reports the training, or the evaluator."""
-    role, index = task_of(pod)
-    primary = run_state.primary
-    roles = ("evaluator", primary["metadata"]["labels"].get(ROLE_LABEL) if primary else None)
-    return index == 0 and role in roles
 
 
 def logs(

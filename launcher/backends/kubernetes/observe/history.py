@@ -11,7 +11,7 @@ from launcher.backends.base import History, LogLine
 from launcher.backends.kubernetes.api_server.client import Client
 from launcher.backends.kubernetes.api_server.parallel import together
 from launcher.backends.kubernetes.observe import events
-from launcher.backends.kubernetes.observe.following import has_begun, tells_progress
+from launcher.backends.kubernetes.observe.log_choice import has_begun, tells_progress
 from launcher.backends.kubernetes.observe.pod_logs import LogSource, PodLog
 from launcher.backends.kubernetes.observe.session import look
 from launcher.backends.kubernetes.state.clock_skew import local_history

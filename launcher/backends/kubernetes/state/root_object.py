@@ -19,6 +19,7 @@ from launcher.backends.kubernetes.state.run_state import (
     slim_job,
     slim_pod,
 )
+from launcher.backends.run_facts import submitted
 from launcher.object_names import GROUP_LABEL, QUEUE_LABEL, RUN_LABEL
 from launcher.status import labels_of
 
@@ -51,6 +52,8 @@ class RootObject:
     created: str
     queue: str = ""
     group: str = ""
+    prechecks: bool = False
+    """Whether each task writes what it has measured of its node."""
 
     @classmethod
     def of(cls, item: Object) -> RootObject:
@@ -58,12 +61,13 @@ class RootObject:
         metadata = item["metadata"]
         labels = labels_of(item)
         run, uid, created = labels[RUN_LABEL], metadata["uid"], str(metadata["creationTimestamp"])
+        prechecks = bool(submitted(item, "spec", "precheck"))
         if "replicatedJobs" in item["spec"]:
-            return cls("JobSet", uid, run, created, labels.get(QUEUE_LABEL, ""))
+            return cls("JobSet", uid, run, created, labels.get(QUEUE_LABEL, ""), prechecks=prechecks)
         pod = (item["spec"].get("template") or {}).get("metadata") or {}
         group = (pod.get("labels") or {}).get(GROUP_LABEL, "")
         queue = (pod.get("labels") or {}).get(QUEUE_LABEL, "") if group else ""
-        return cls("Job", uid, run, created, queue, group)
+        return cls("Job", uid, run, created, queue, group, prechecks)
 
     def run_state(self) -> RunState:
         """The state of the run, with no object seen yet."""
