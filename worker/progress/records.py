@@ -14,12 +14,14 @@ RECORD_SECONDS = 1.0
 
 class Records:
     """Writes the records of `epochs` epochs. `reporter` is None for a task whose progress another task
-    reports.
+    reports. A loss that is not finite ends a training that `must_be_finite`.
     """
 
-    def __init__(self, reporter: Reporter | None, epochs: int) -> None:
+    def __init__(self, reporter: Reporter | None, epochs: int, *, must_be_finite: bool = True) -> None:
         self._reporter = reporter
         self._epochs = epochs
+        self._must_be_finite = must_be_finite
+        self._is_told = False
         self._epoch = 0
         self._steps = 0
         self._skipped = 0
@@ -40,11 +42,18 @@ class Records:
         return time.monotonic() - self._recorded_at >= RECORD_SECONDS
 
     def check(self, metrics: Mapping[str, float]) -> None:
-        """Raises Failure where the loss is not finite."""
-        if not_finite(metrics):
-            raise program_error(
-                f"the loss became {metrics['loss']} in epoch {self._epoch}; a smaller learning rate, "
-                "clipped gradients or a look at the data may help"
+        """Raises Failure where the loss must be finite and is not. Another one is told once."""
+        if not not_finite(metrics):
+            return
+        became = f"the loss became {metrics['loss']} in epoch {self._epoch}"
+        advice = "a smaller learning rate, clipped gradients or a look at the data may help"
+        if self._must_be_finite:
+            raise program_error(f"{became}; {advice}")
+        if self._reporter is not None and not self._is_told:
+            self._is_told = True
+            self._reporter.notice(
+                f"{became}, and the script trains on, as in one process, unless fit() was given "
+                f"keras.callbacks.TerminateOnNaN(); {advice}"
             )
 
     def write(self, done: int, metrics: Mapping[str, float]) -> None:
@@ -52,11 +61,8 @@ class Records:
         self._emit(done, metrics, self._recorded, self._recorded_at, epoch_end=False)
 
     def end(self, done: int, metrics: Mapping[str, float], learning_rate: float | None = None) -> None:
-        """Writes the record of the epoch's end with its `metrics`. Raises Failure where the loss is not
-        finite.
-        """
+        """Writes the record of the epoch's end with its `metrics`."""
         self._emit(done, metrics, self._skipped, self._began, epoch_end=True, learning_rate=learning_rate)
-        self.check(metrics)
 
     def _emit(
         self,

@@ -34,6 +34,7 @@ class GivenProgram(LoadedProgram):
         self._given = {name: dataset for name, dataset in given.items() if dataset is not None}
         self._model = model
         self._callbacks = list(callbacks)
+        self._has_callbacks = bool(callbacks)
         self.method = method
         self.entrypoint = entrypoint
         self.roots = list(roots)
@@ -44,7 +45,7 @@ class GivenProgram(LoadedProgram):
 
     def has(self, method: str) -> bool:
         """See `LoadedProgram`."""
-        return method in self._given
+        return method in self._given or (method == "callbacks" and self._has_callbacks)
 
     def model(self) -> Any:
         """See `LoadedProgram`: always the same model. It need not be compiled to predict."""

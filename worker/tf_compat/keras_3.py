@@ -171,7 +171,7 @@ def has_batch_hooks(callback: Any, *, evaluation: bool = False) -> bool:
         if type(callback).__module__.startswith("keras.src.") and hasattr(callback, name):
             return bool(getattr(callback, name) != "epoch")
     if isinstance(callback, keras.callbacks.TerminateOnNaN):
-        return False  # the runtime does that itself
+        return False  # the loop calls it itself
     names = ["on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end"]
     if evaluation:
         names += ["on_test_batch_begin", "on_test_batch_end"]

@@ -37,10 +37,15 @@ def has_batch_hooks(callback: Any, *, evaluation: bool = False) -> bool:
     """Returns whether `callback` has hooks for every batch of a training; or also of an `evaluation`."""
     if is_keras_3(callback):
         return keras_3.has_batch_hooks(callback, evaluation=evaluation)
-    if isinstance(callback, tf.keras.callbacks.TerminateOnNaN):
-        return False  # the runtime does that itself
+    if terminates_on_nan(callback):
+        return False  # the loop calls it itself
     has_training_hooks = callback._implements_train_batch_hooks()
     return bool(has_training_hooks or (evaluation and callback._implements_test_batch_hooks()))
+
+
+def terminates_on_nan(callback: Any) -> bool:
+    """Returns whether `callback` is Keras' TerminateOnNaN."""
+    return isinstance(callback, keras_of(callback).callbacks.TerminateOnNaN)
 
 
 def keras_of(model: Any) -> Any:

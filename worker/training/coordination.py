@@ -77,7 +77,7 @@ class Coordination:
         """See `executor.Executor`."""
         work = self._work
         self._done = step = done
-        while step < self._epoch_steps:
+        while step < self._epoch_steps and not work.model.stop_training:
             # The first step has a trace of its own, which shows how the unrolled steps must be traced.
             left = self._until_saved(epoch, step)
             steps = self._packing.steps(min(self._most, left)) if self._has_stepped else 1
@@ -183,7 +183,7 @@ class Coordination:
         """Writes a record with the metrics in `value`."""
         self._is_asked = False
         metrics = as_floats(value.fetch())
-        self._work.records.check(metrics)
+        self._work.check(self._done, metrics)
         self._work.records.write(self._done, metrics)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,6 +11,7 @@ from worker.context import Loop
 from worker.evaluation.scoring import Scorer
 from worker.progress.records import Records
 from worker.steps.step import Steps
+from worker.tf_compat import keras_models
 from worker.training.epoch_metrics import EpochMetrics
 
 
@@ -31,6 +32,14 @@ class Work:
     begun: EpochMetrics
     callbacks: Any
     by_batch: bool
+
+    def check(self, done: int, metrics: Mapping[str, float]) -> None:
+        """Checks the loss after `done` steps of the epoch: see `Records.check`. TerminateOnNaN sees it, too,
+        whose hook for batches need not be called for each.
+        """
+        self.records.check(metrics)
+        for callback in filter(keras_models.terminates_on_nan, self.callbacks.callbacks):
+            callback.on_batch_end(done - 1, metrics)
 
     def boundary(self, epoch: int, step: int, settle: Callable[[], object] | None = None) -> None:
         """Must be called before each execution, when `epoch` epochs and `step` steps of the next are done, or

@@ -72,7 +72,11 @@ class _Training:
         first = Position(parameters.initial_epoch)
         self._position = position = max(position, first).within(parameters.epochs, epoch_steps)
         self._begun = EpochMetrics(strategy, source, position, steps.metrics)
-        self._records = Records(loop.hooks.reporter if loop.writes else None, parameters.epochs)
+        records = Records(
+            loop.hooks.reporter if loop.writes else None,
+            parameters.epochs,
+            must_be_finite=not loop.program.is_of_one_process,
+        )
         loop.hooks.enter("running callbacks()")
         called = callbacks.of_program(loop, model)
         by_batch = steps.as_compiled and any(map(keras_models.has_batch_hooks, called))
@@ -84,8 +88,8 @@ class _Training:
         self._steps, self._epoch_steps = steps, epoch_steps
         # The first epoch, whatever its number, begins with the first batch.
         of_data = replace(position, epochs=max(0, position.epochs - first.epochs))
-        work = Work(
-            loop, model, steps, epoch_steps, of_data, self._records, self._begun, self._callbacks, by_batch
+        self._work = work = Work(
+            loop, model, steps, epoch_steps, of_data, records, self._begun, self._callbacks, by_batch
         )
         loop.hooks.enter("preparing the first step")
         kind = Coordination if uses_coordinator(strategy) else Replicas
@@ -119,10 +123,11 @@ class _Training:
         with self._loop.strategy.scope():
             self._steps.reset()
         self._begun.begin()
-        self._records.begin(epoch + 1, self._epoch_steps, done)
+        self._work.records.begin(epoch + 1, self._epoch_steps, done)
         done = self._executor.train(epoch, done)
         metrics = self._steps.results(training=True)
-        self._records.end(done, metrics, keras_models.rate_of(self._model.optimizer))
+        self._work.records.end(done, metrics, keras_models.rate_of(self._model.optimizer))
+        self._work.check(done, metrics)
         return metrics
 
     def _score(self, epoch: int) -> dict[str, float]:

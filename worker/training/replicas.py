@@ -109,6 +109,8 @@ class Replicas:
                 times.begin()
             if ran < wanted:
                 raise datasets.ended_early(loop, epoch + 1, done, steps)
+            if work.model.stop_training:  # by a callback's hook for batches
+                break
         if not packing.settled:
             packing.epoch_ended()
             packing.agree(*self._agree(packing.number, packing.settled))
@@ -146,7 +148,7 @@ class Replicas:
             if self._work.loop.workers == 1:
                 logs = self._work.steps.results(training=True)
             metrics = {name: float(value) for name, value in logs.items()}
-            self._work.records.check(metrics)
+            self._work.check(done, metrics)
             self._work.records.write(done, metrics)
 
     def _watched(self, began: int) -> Any:

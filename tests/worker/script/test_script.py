@@ -51,7 +51,10 @@ TRAINED = (
     "csv_files",
     "stops_early",
     "more_steps",
+    "lr_finder",
+    "not_finite",
 )
+_SERVED_OFTEN = ("csv_files", "keras_2", "not_finite")
 _OFTEN = {("functional", "MultiWorkerMirrored")}
 """What is seen with every commit."""
 _LATER = {True: [pytest.mark.thorough], False: [pytest.mark.thorough, pytest.mark.nightly]}
@@ -143,9 +146,9 @@ def test_the_numbers_of_one_process(started: Any, plain: Any, name: str, kind: s
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[] if name in ("csv_files", "keras_2") else pytest.mark.nightly)
+        pytest.param(name, marks=[] if name in _SERVED_OFTEN else pytest.mark.nightly)
         for name in TRAINED
-        if name not in ("everyday", "gan_by_batch")  # by train_on_batch
+        if name not in ("everyday", "gan_by_batch", "lr_finder")  # train_on_batch and hooks for batches
     ],
 )
 def test_one_worker_of_a_coordinator_takes_the_steps_of_one_process(
