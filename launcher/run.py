@@ -177,9 +177,9 @@ class Run:
 
     def profile(self, steps: int = 20, *, timeout: float = 300.0) -> Profile:
         """Has TensorFlow's profiler run in all tasks that train for the next steps, at least so many and at
-        most 1,000, and returns where the model directory has the result, for TensorBoard. Raises
-        ConflictError where the run has no `modelDir`, does not train now, or the steps take longer than
-        `timeout` seconds.
+        most 1,000, and returns where the model directory has the result, for TensorBoard. Raises SpecError
+        for more steps, and ConflictError where the run has no `modelDir`, does not train now, or the steps
+        take longer than `timeout` seconds.
         """
         from launcher import task_orders
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from launcher.backends import run_facts
 from launcher.backends.base import PROGRAM, Backend, Selection
-from launcher.errors import BackendError, ConflictError, LauncherError
+from launcher.errors import BackendError, ConflictError, LauncherError, Problem, SpecError
 from launcher.status import Phase, RunStatus, TaskStatus
 from launcher.task_records import task_activity
 from worker.contract import orders
@@ -79,8 +79,12 @@ def stacks(backend: Backend, run: str, namespace: str, names: Sequence[str]) -> 
 
 def profile(backend: Backend, run: str, namespace: str, steps: int, seconds: float) -> Profile:
     """Has the tasks that train profile the next `steps` steps, and waits for that. Raises ConflictError where
-    the run has no model directory or does not train now, or after so many seconds.
+    the run has no model directory or does not train now, or after so many seconds; SpecError for a number of
+    steps that is too large.
     """
+    if not 1 <= steps <= orders.MOST_STEPS:
+        message = f"expected a number from 1 to {orders.MOST_STEPS:,}, not {steps}"
+        raise SpecError([Problem("launcher", 0, 0, "steps", message)])
     status = backend.status(run, namespace)
     first = next((task for task in status.tasks if _is_first(status, task)), None)
     if status.ended or first is None or first.phase is not Phase.RUNNING:

@@ -14,7 +14,7 @@ import pytest
 
 from launcher import task_orders
 from launcher.backends.kubernetes.backend import KubernetesBackend
-from launcher.errors import BackendError, ConflictError, NotFoundError
+from launcher.errors import BackendError, ConflictError, NotFoundError, SpecError
 from tests.api.kubelet import Kubelet, bind, node
 from tests.api.plain_requests import Api
 from tests.api.runs import RUN, plan
@@ -93,6 +93,8 @@ def test_stacks_and_a_profile_with_the_least_rights(
         assert (profile.path, profile.first, profile.steps) == ("/model/logs/x", 5, 20)
         with pytest.raises(ConflictError, match=r"chief-0 of run mnist has no answer after 1 s"):
             task_orders.profile(other, RUN, namespace, 20, 1.0)
+        with pytest.raises(SpecError, match="steps: expected a number from 1 to 1,000, not 1001"):
+            task_orders.profile(other, RUN, namespace, 1001, 30.0)
         with pytest.raises(NotFoundError, match="no role, task or pod worker-7"):
             task_orders.stacks(other, RUN, namespace, ["worker-7"])
         with pytest.raises(ConflictError, match="no task that is meant is running"):
