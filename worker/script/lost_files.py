@@ -29,7 +29,7 @@ def tell(kept: Sequence[Path], notice: Callable[[str], None]) -> None:
             return
         path = Path(os.path.realpath(os.fsdecode(arguments[0])))
         folder = path.parent
-        if folder in known or any(each in path.parents for each in folders) or _is_left_out(path):
+        if folder in known or any(path.is_relative_to(each) for each in folders) or _is_left_out(path):
             return
         known.add(folder)
         notice(

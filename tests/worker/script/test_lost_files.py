@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 _WRITES = """
-import os, sys
+import os, sys, tempfile
 from pathlib import Path
 from worker.script import lost_files
 
@@ -22,6 +22,7 @@ for folder in (kept, lost, temporary):
 os.chdir(kept)
 Path("relative.txt").write_text("")
 os.close(os.open("by_number", os.O_CREAT))
+tempfile.TemporaryFile().close()  # opens the temporary folder itself
 """
 
 
