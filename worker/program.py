@@ -77,8 +77,9 @@ class Program(Protocol):
         """
 
     def callbacks(self) -> Sequence[Any]:
-        """Further callbacks, of the Keras that the model is of, for every style of training. ParameterServer
-        refuses those with hooks for every batch, which run elsewhere, but for ModelCheckpoint(save_freq=n).
+        """Further callbacks, of the Keras that the model is of, for every style of training. Under
+        ParameterServer hooks for every batch, but for ModelCheckpoint(save_freq=n), cost the speed of several
+        workers: each step waits for the one before.
         """
 
     def export(self, model: Any, path: str) -> None:

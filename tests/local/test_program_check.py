@@ -170,11 +170,6 @@ def test_a_program_that_works(
         pytest.param(PROGRAM + WRONG_LOOP, [], "loss", marks=pytest.mark.thorough),
         (PROGRAM + "\nprint('a word'); os._exit(3)", [], "ended with exit code 3\n  a word\n"),
         (EARLY, ["spec.strategyOptions.logicalCpus=2", *OF_MIRRORED], "was made before model() was called"),
-        (
-            PROGRAM.replace("on_train_begin(self, logs=None)", "on_train_batch_end(self, batch, logs=None)"),
-            [],
-            "callbacks() has a Stop with hooks for every batch, which ParameterServer cannot call",
-        ),
     ],
     ids=[
         "package",
@@ -187,7 +182,6 @@ def test_a_program_that_works(
         "loss",
         "crash",
         "early",
-        "callback",
     ],
 )
 def test_what_a_run_would_find_in_a_minute(

@@ -46,6 +46,7 @@ class WorkersScorer:
         alike = reads_alike(dataset)
         served = loop.evaluation.get("exact") or not (alike or by_chief)
         service = _service(loop, dataset) if served else None
+        self._dataset = dataset
         self._score_job = tf.function(partial(self._of_job, service)) if service is not None else None
         self._batches = dataset if by_chief or not alike else None
         self._score_batch = tf.function(self._of_batch, input_signature=[dataset.element_spec])
@@ -55,13 +56,24 @@ class WorkersScorer:
         self._datasets = executions.coordinator.create_per_worker_dataset(give).build()
         self._score_shard = tf.function(self._of_shard)
 
-    def run(self) -> dict[str, float]:
-        """Returns the metrics over all samples. Resets the metrics of `steps` first, and leaves these results
-        in them.
-        """
+    def run(self, callbacks: Any = None) -> dict[str, float]:
+        """See `scoring.Scorer`. Resets the metrics of `steps` first, and leaves these results in them."""
+        if callbacks is not None:
+            return self._by_batch(callbacks)
         for value in self._by_service() or self._by_shards():
             self._sums.add(value.get())
         return self._steps.results()
+
+    def _by_batch(self, callbacks: Any) -> dict[str, float]:
+        """Returns the metrics. The chief reads each batch, and a worker scores it before the next."""
+        results: dict[str, float] = {}
+        for number, batch in enumerate(self._dataset):
+            callbacks.on_test_batch_begin(number)
+            (value,) = self._run(self._score_batch, [(batch,)], resets=number == 0)
+            self._sums.add(value.get())
+            results = self._steps.results()
+            callbacks.on_test_batch_end(number, results)
+        return results
 
     def _by_shards(self) -> list[Any]:
         if self._batches is not None:
@@ -82,10 +94,11 @@ class WorkersScorer:
                 return remote_values
         return []
 
-    def _run(self, function: Any, arguments: Iterable[tuple[Any, ...]]) -> list[Any]:
+    def _run(self, function: Any, arguments: Iterable[tuple[Any, ...]], *, resets: bool = True) -> list[Any]:
         # Metrics of the program's own classes are updated where they are.
-        with self._loop.strategy.scope():
-            self._steps.reset()
+        if resets:
+            with self._loop.strategy.scope():
+                self._steps.reset()
         remote_values: list[Any] = []
         for each in arguments:
             self._executions.schedule(function, each, report=remote_values.append)

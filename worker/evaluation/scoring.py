@@ -20,6 +20,7 @@ from worker.steps import model_build
 from worker.steps.choice import steps_of
 from worker.steps.iteration import Iteration
 from worker.steps.step import Steps
+from worker.tf_compat import keras_models
 from worker.tf_compat.strategies import uses_coordinator
 
 _STEPS = 32
@@ -29,8 +30,10 @@ _STEPS = 32
 class Scorer(Protocol):
     """Scores a model as it is."""
 
-    def run(self) -> dict[str, float]:
-        """Returns loss and metrics over all examples."""
+    def run(self, callbacks: Any = None) -> dict[str, float]:
+        """Returns loss and metrics over all examples. `callbacks`, a CallbackList of Keras', have their hooks
+        called before and after every batch; without them many batches are scored at once.
+        """
 
 
 class ReplicaScorer:
@@ -55,15 +58,29 @@ class ReplicaScorer:
         eagerly = bool(steps.model.run_eagerly)
         self._iteration = Iteration(loop.strategy, step, distributed, eagerly=eagerly)
 
-    def run(self) -> dict[str, float]:
-        """Returns loss and metrics over all examples. Every task of a collective must call it."""
+    def run(self, callbacks: Any = None) -> dict[str, float]:
+        """See `Scorer`. Every task of a collective must call it."""
         with self._loop.strategy.scope():
             self._steps.reset()
-        left = self._batches
-        while left:
-            left -= self._iteration.run(min(self._packed(), left)).steps
+        done = 0
+        while done < self._batches:
+            if callbacks is None:
+                done += self._iteration.run(min(self._packed(), self._batches - done)).steps
+            else:
+                callbacks.on_test_batch_begin(done)
+                done += self._iteration.run(1).steps
+                callbacks.on_test_batch_end(done - 1, self._steps.results())
             self._loop.hooks.alive()
         return self._steps.results()
+
+
+def called(scorer: Scorer, callbacks: Any) -> dict[str, float]:
+    """Returns the results of `scorer`, with the hooks of `callbacks` for evaluations called."""
+    by_batch = any(keras_models.has_batch_hooks(each, "test") for each in callbacks.callbacks)
+    callbacks.on_test_begin()
+    metrics = scorer.run(callbacks if by_batch else None)
+    callbacks.on_test_end(metrics)
+    return metrics
 
 
 def between_epochs(

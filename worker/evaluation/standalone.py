@@ -6,7 +6,7 @@ except TensorBoard's figures in `logs/evaluation`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -20,6 +20,7 @@ from worker.failures import program_error, writing
 from worker.program import LoadedProgram
 from worker.progress import curves
 from worker.steps.replica_model import replica_model
+from worker.tf_compat import keras_models
 
 
 def check_program(program: LoadedProgram) -> None:
@@ -45,16 +46,18 @@ def evaluate(loop: Loop, directory: ModelDirectory, checkpoint: str | None) -> o
     return model
 
 
-def score(loop: Loop, model: Any, load: Callable[[], None] = lambda: None) -> dict[str, float]:
+def score(
+    loop: Loop, model: Any, load: Callable[[], None] = lambda: None, callbacks: Sequence[Any] = ()
+) -> dict[str, float]:
     """Returns loss and metrics of `model` on the program's evaluation dataset. `load` gives it its values,
-    once it has all variables.
+    once it has all variables. `callbacks` have their hooks for evaluations called.
     """
     scorer = scoring.of_model(loop, model)
     loop.hooks.kept.append(scorer)
     with loop.strategy.scope():
         load()
     loop.hooks.enter("evaluating")
-    return scorer.run()
+    return scoring.called(scorer, keras_models.callback_list(model, callbacks))
 
 
 def _write_summary(directory: ModelDirectory, epoch: int, metrics: dict[str, float]) -> None:

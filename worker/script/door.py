@@ -158,7 +158,8 @@ class Door:
             program = GivenProgram(model, "evaluate", where, self.roots, evaluation=self._due(of.dataset))
             parameters = replace(self._parameters, global_batch_size=of.batch_size)
             loop = self._fitting.loop(program, parameters)
-            results = standalone.score(loop, program.model())
+            called = _listed(model, given["callbacks"])
+            results = standalone.score(loop, program.model(), callbacks=called)
             self._add(model, of.dataset, given["steps"])
         return keras_calls.returned(model, results, as_dict=given["return_dict"])
 
@@ -169,10 +170,15 @@ class Door:
             program = GivenProgram(model, "predict", where, self.roots, evaluation=of.dataset)
             loop = self._fitting.loop(program, replace(self._parameters, global_batch_size=of.batch_size))
             loop.hooks.enter("predicting")
+            called = keras_models.callback_list(model, _listed(model, given["callbacks"]))
+            called.on_predict_begin()
             predictions = []
-            for batch in self._due(of.dataset):
+            for number, batch in enumerate(self._due(of.dataset)):
+                called.on_predict_batch_begin(number)
                 predictions.append(self._predicted(loop, model, batch, of.dataset.element_spec))
+                called.on_predict_batch_end(number, {"outputs": predictions[-1]})
                 loop.hooks.alive()
+            called.on_predict_end()
             self._add(model, of.dataset, given["steps"])
             if not predictions:
                 raise program_error(f"{call} was given no data")

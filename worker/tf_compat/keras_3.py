@@ -162,19 +162,19 @@ def compute_loss(model: Any, data: tuple[Any, Any, Any, Any], training: bool) ->
     return model._compute_loss(*data, training=training)
 
 
-def has_batch_hooks(callback: Any, *, evaluation: bool = False) -> bool:
-    """Returns whether `callback` has hooks for every batch of a training; or also of an `evaluation`."""
+def has_batch_hooks(callback: Any, kind: str = "train") -> bool:
+    """Returns whether `callback` has hooks for every batch: "train", "test" or "predict"."""
     import keras
 
     for name in ("save_freq", "update_freq"):
         # A callback of Keras' own: its batch hooks do nothing where the frequency is "epoch".
         if type(callback).__module__.startswith("keras.src.") and hasattr(callback, name):
-            return bool(getattr(callback, name) != "epoch")
+            return kind == "train" and bool(getattr(callback, name) != "epoch")
     if isinstance(callback, keras.callbacks.TerminateOnNaN):
         return False  # the loop calls it itself
-    names = ["on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end"]
-    if evaluation:
-        names += ["on_test_batch_begin", "on_test_batch_end"]
+    names = [f"on_{kind}_batch_begin", f"on_{kind}_batch_end"]
+    if kind == "train":
+        names += ["on_batch_begin", "on_batch_end"]
     # A LambdaCallback has its hooks as attributes of the instance, which are no methods.
     hooks = (getattr(callback, name) for name in names)
     without = {getattr(keras.callbacks.Callback, name) for name in names}

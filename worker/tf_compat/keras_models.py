@@ -27,20 +27,18 @@ class Callback(tf.keras.callbacks.Callback):  # type: ignore[misc]
         self._supports_tf_logs = True
 
 
-def takes_tensors(callback: Any) -> bool:
-    """Returns whether the batch hooks of `callback` get tensors, as those of Keras' own callbacks do."""
-    # Keras reads the attribute in this way, too: the base class does not have it.
-    return bool(getattr(callback, "_supports_tf_logs", False))
-
-
-def has_batch_hooks(callback: Any, *, evaluation: bool = False) -> bool:
-    """Returns whether `callback` has hooks for every batch of a training; or also of an `evaluation`."""
+def has_batch_hooks(callback: Any, kind: str = "train") -> bool:
+    """Returns whether `callback` has hooks for every batch: "train", "test" or "predict"."""
     if is_keras_3(callback):
-        return keras_3.has_batch_hooks(callback, evaluation=evaluation)
-    if terminates_on_nan(callback):
+        return keras_3.has_batch_hooks(callback, kind)
+    if kind == "train" and terminates_on_nan(callback):
         return False  # the loop calls it itself
-    has_training_hooks = callback._implements_train_batch_hooks()
-    return bool(has_training_hooks or (evaluation and callback._implements_test_batch_hooks()))
+    return bool(getattr(callback, f"_implements_{kind}_batch_hooks")())
+
+
+def callback_list(model: Any, callbacks: Iterable[Any], **options: Any) -> Any:
+    """Returns Keras' CallbackList, which calls the hooks of all `callbacks` of `model`."""
+    return keras_of(model).callbacks.CallbackList(list(callbacks), model=model, verbose=0, **options)
 
 
 def terminates_on_nan(callback: Any) -> bool:

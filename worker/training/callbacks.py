@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterable
 from typing import Any
-
-import tensorflow as tf
 
 from worker.checkpoints.model_directory import ModelDirectory
 from worker.context import Loop
 from worker.contract.records import Evaluation
-from worker.failures import program_error
-from worker.program import LoadedProgram
 from worker.progress import curves
 from worker.reporting import as_floats
 from worker.tf_compat import keras_3, keras_models
@@ -19,7 +16,7 @@ from worker.tf_compat.strategies import uses_coordinator
 
 
 def of_program(loop: Loop, model: Any) -> list[Any]:
-    """Returns the program's callbacks. Raises Failure for one that the strategy cannot call.
+    """Returns the program's callbacks.
 
     BackupAndRestore is left out, since the runtime goes on from its own checkpoints: it would put back
     weights of another epoch than the runtime's, and two tasks cannot write the files of Keras 3's.
@@ -35,8 +32,6 @@ def of_program(loop: Loop, model: Any) -> list[Any]:
         own_folder = loop.program.is_of_one_process  # in which a script may load what it has saved
         if keras_models.is_keras_3(callback) and not loop.writes and not own_folder:
             keras_3.save_elsewhere(callback)
-        if uses_coordinator(loop.strategy):
-            check_hooks(callback, loop.program)
         called.append(callback)
     return called
 
@@ -58,20 +53,26 @@ def saves_by_step(callback: Any) -> bool:
     return type(callback) is kind and callback.save_freq != "epoch"
 
 
-def check_hooks(callback: Any, program: LoadedProgram) -> None:
-    """Raises Failure for a callback of a program or a script that does not work under ParameterServer."""
-    by_batch = keras_models.has_batch_hooks(callback, evaluation=True) and not saves_by_step(callback)
-    # Keras' other callbacks work with RemoteValues.
-    saves = isinstance(callback, tf.keras.callbacks.ModelCheckpoint)
-    if by_batch and (saves or not keras_models.takes_tensors(callback)):
-        is_script, kind = program.is_of_one_process, type(callback).__name__
-        given = f"fit() was given a {kind}" if is_script else f"callbacks() has a {kind}"
-        shorter = "steps_per_epoch" if is_script else "spec.program.parameters.stepsPerEpoch"
-        raise program_error(
-            f"{program.entrypoint}: {given} with hooks for every batch, which ParameterServer cannot call: "
-            "batches are scheduled ahead and run on the workers; use its hooks for every epoch "
-            f"(on_epoch_end, or save_freq='epoch' and shorter epochs by {shorter}), or another spec.strategy"
-        )
+def with_batch_hooks(loop: Loop, called: Iterable[Any]) -> list[Any]:
+    """Returns those of `called` that have hooks for every batch. For Keras' ModelCheckpoint the workers of a
+    coordinator stop where it saves, and not after every step.
+    """
+    coordinated = uses_coordinator(loop.strategy)
+    return [
+        callback
+        for callback in called
+        if keras_models.has_batch_hooks(callback) and not (coordinated and saves_by_step(callback))
+    ]
+
+
+def tell_of_single_steps(callback: Any, loop: Loop) -> None:
+    """Tells what it costs under ParameterServer that `callback` has hooks for every batch."""
+    program, kind = loop.program, type(callback).__name__
+    given = f"fit() was given a {kind}" if program.is_of_one_process else f"callbacks() has a {kind}"
+    loop.notice(
+        f"{program.entrypoint}: {given} with hooks for every batch: each step waits for the one before, "
+        "so that one worker computes at a time. Hooks for every epoch (on_epoch_end) would not cost that"
+    )
 
 
 class Checkpoints(keras_models.Callback):

@@ -47,6 +47,7 @@ class Coordination:
         self._executions = executions = loop.executions(self._moved)
         batches = chief_reader.training_data(loop, dataset, work.epoch_steps, work.position, executions)
         packed = steps.steps_per_execution(loop.parameters.steps_per_execution) if batches is None else 1
+        packed = 1 if work.by_batch else packed
         self._packing = Packing(packed)
         self._is_packed = packed is None
         if loop.strategy.num_replicas_in_sync == 1:
@@ -64,7 +65,10 @@ class Coordination:
                 executions.coordinator.create_per_worker_dataset(_dataset_function(work, dataset))
             )
         self._scorer = scoring.between_epochs(loop, steps, executions)
-        self._saving = [each for each in work.callbacks.callbacks if saves_by_step(each)]
+        # With hooks for every batch those that save are called after every step, too.
+        self._saving = [
+            each for each in work.callbacks.callbacks if saves_by_step(each) and not work.by_batch
+        ]
         loop.hooks.times.examples_per_step = loop.parameters.global_batch_size
         self._has_stepped = self._is_asked = self._is_warm = False
 
@@ -82,6 +86,8 @@ class Coordination:
             left = self._until_saved(epoch, step)
             steps = self._packing.steps(min(self._most, left)) if self._has_stepped else 1
             work.boundary(epoch, step, self._executions.join)
+            if work.by_batch:
+                work.callbacks.on_train_batch_begin(step)
             if self._packing.settled or not self._has_stepped:
                 self._schedule(epoch, steps)
                 left, step = left - steps, step + steps
@@ -91,6 +97,9 @@ class Coordination:
             else:
                 taken = self._measure(epoch, steps, left)
                 left, step = left - taken, step + taken
+            if work.by_batch:
+                self._executions.join()
+                work.callbacks.on_train_batch_end(step - 1, work.steps.results(training=True))
             if not left and self._saving:
                 self._executions.join()
                 logs = work.steps.results(training=True)

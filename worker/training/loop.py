@@ -14,6 +14,7 @@ import tensorflow as tf
 from worker.checkpoints.position import Position
 from worker.context import Loop
 from worker.contract.records import Training
+from worker.evaluation import scoring
 from worker.failures import program_error
 from worker.input import datasets
 from worker.progress.records import Records
@@ -79,17 +80,19 @@ class _Training:
         )
         loop.hooks.enter("running callbacks()")
         called = callbacks.of_program(loop, model)
-        by_batch = steps.as_compiled and any(map(keras_models.has_batch_hooks, called))
+        by_batch = callbacks.with_batch_hooks(loop, called)
+        if by_batch and uses_coordinator(strategy):
+            callbacks.tell_of_single_steps(by_batch[0], loop)
         if loop.directory is not None:
             called += callbacks.saving(loop, model, loop.directory)
-        self._callbacks = keras_models.keras_of(model).callbacks.CallbackList(
-            called, model=model, epochs=parameters.epochs, steps=epoch_steps, verbose=0, add_history=True
+        self._callbacks = keras_models.callback_list(
+            model, called, epochs=parameters.epochs, steps=epoch_steps, add_history=True
         )
         self._steps, self._epoch_steps = steps, epoch_steps
         # The first epoch, whatever its number, begins with the first batch.
         of_data = replace(position, epochs=max(0, position.epochs - first.epochs))
         self._work = work = Work(
-            loop, model, steps, epoch_steps, of_data, records, self._begun, self._callbacks, by_batch
+            loop, model, steps, epoch_steps, of_data, records, self._begun, self._callbacks, bool(by_batch)
         )
         loop.hooks.enter("preparing the first step")
         kind = Coordination if uses_coordinator(strategy) else Replicas
@@ -136,9 +139,7 @@ class _Training:
         if scorer is None or not self._loop.parameters.validates(epoch):
             return {}
         hooks.enter(f"evaluating epoch {epoch + 1}")
-        self._callbacks.on_test_begin()
-        metrics = scorer.run()
-        self._callbacks.on_test_end(metrics)
+        metrics = scoring.called(scorer, self._callbacks)
         hooks.enter(f"training epoch {epoch + 1}")  # to which the callbacks belong
         return {f"val_{name}": value for name, value in metrics.items()}
 

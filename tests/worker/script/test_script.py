@@ -53,8 +53,9 @@ TRAINED = (
     "more_steps",
     "lr_finder",
     "not_finite",
+    "batch_hooks",
 )
-_SERVED_OFTEN = ("csv_files", "keras_2", "not_finite")
+_SERVED_OFTEN = ("csv_files", "keras_2", "not_finite", "batch_hooks")
 _OFTEN = {("functional", "MultiWorkerMirrored")}
 """What is seen with every commit."""
 _LATER = {True: [pytest.mark.thorough], False: [pytest.mark.thorough, pytest.mark.nightly]}
@@ -148,7 +149,7 @@ def test_the_numbers_of_one_process(started: Any, plain: Any, name: str, kind: s
     [
         pytest.param(name, marks=[] if name in _SERVED_OFTEN else pytest.mark.nightly)
         for name in TRAINED
-        if name not in ("everyday", "gan_by_batch", "lr_finder")  # train_on_batch and hooks for batches
+        if name not in ("everyday", "gan_by_batch")  # by train_on_batch
     ],
 )
 def test_one_worker_of_a_coordinator_takes_the_steps_of_one_process(
@@ -228,17 +229,6 @@ def test_a_script_that_would_train_alone_is_told(started: Any, name: str, messag
     _, first = started(name, **KINDS["Mirrored"])
     assert first.ended() == ExitCode.PROGRAM_ERROR
     assert first.until(Event.FAILED).fields["message"].startswith(message)
-
-
-@pytest.mark.thorough
-def test_hooks_for_every_batch_are_refused_by_the_script_s_line_where_workers_take_the_steps(
-    started: Any,
-) -> None:
-    _, first = started("batch_hooks", **SERVED)
-    assert first.ended() == ExitCode.PROGRAM_ERROR
-    message = first.until(Event.FAILED).fields["message"]
-    assert message.startswith("batch_hooks.py:14: fit() was given a Noted with hooks for every batch")
-    assert "shorter epochs by steps_per_epoch" in message
 
 
 def test_a_script_that_takes_another_way_is_refused(started: Any, tmp_path: Path) -> None:
