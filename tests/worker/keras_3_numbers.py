@@ -150,7 +150,7 @@ def ours(program: Any, strategy: Any, parameters: dict[str, Any] | None = None, 
         hooks=Hooks(Reporter("numbers")),
         **more,
     )
-    return training_loop.train(loop)
+    return training_loop.train(loop).model
 
 
 def main() -> None:

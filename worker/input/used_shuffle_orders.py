@@ -72,12 +72,13 @@ def _of(dataset: Any) -> _Orders | None:
     return None if shuffled is None else _orders.setdefault(id(shuffled), _Orders(shuffled))
 
 
-def by_fit(dataset: Any, steps: int | None, epochs: int, *, keras_3: bool) -> int:
+def by_fit(dataset: Any, steps: int | None, epochs: int, *, keras_3: bool, is_whole: bool = True) -> int:
     """Returns how many orders of `dataset` so many epochs of Keras' fit use up in one process, where `steps`
-    are its steps_per_epoch. With them an epoch goes on where the one before ended.
+    are its steps_per_epoch. With them an epoch goes on where the one before ended. `is_whole` is false where
+    the last epoch was stopped in its middle.
     """
     if (unread := fit_iterations.of_epochs(dataset, steps, epochs, keras_3=keras_3)) is not None:
-        return unread.all(epochs)
+        return unread.all(epochs) - (0 if is_whole else unread.after_each)
     taken, size = epochs * (steps or 0), int(dataset.cardinality())
     if (repeated := graphs.repeated(dataset)) is not None:
         source, packed = repeated

@@ -52,6 +52,7 @@ class Fit:
         states = CallbackStates(program.callbacks(model), records.file(f"{number}.npz"), records.writes)
         self.recorder = _Recorder(earlier, states, self.write)
         program.call(self.recorder)
+        self._is_whole = True
 
     @property
     def folder(self) -> str:
@@ -68,9 +69,10 @@ class Fit:
             )
             self.restore(self.earlier, directory)
             self.recorder.restore()
+            self._is_whole = self.earlier.is_whole
         else:
             self.write(done=False)
-            self.fitting.fit(self.program, self.parameters, directory, lambda: self.write(done=True))
+            self.fitting.fit(self.program, self.parameters, directory, self._ended)
         self._use_up()
         return with_logs(self.model, self.recorder.logs)
 
@@ -83,12 +85,17 @@ class Fit:
         if (given := fit_data.of(dataset)) is not None:
             given.use_up(epochs)
         steps, keras_3 = self.parameters.steps_per_epoch, self.program.is_keras_3
-        used_shuffle_orders.add(dataset, used_shuffle_orders.by_fit(dataset, steps, epochs, keras_3=keras_3))
+        used = used_shuffle_orders.by_fit(dataset, steps, epochs, keras_3=keras_3, is_whole=self._is_whole)
+        used_shuffle_orders.add(dataset, used)
+
+    def _ended(self, is_whole: bool) -> None:
+        self._is_whole = is_whole
+        self.write(done=True)
 
     def write(self, *, done: bool) -> None:
         """Writes the record of what is done by now."""
         generators = randomness.state() if done else None
-        self.records.write(self.number, self.recorder.record(self.call, done, generators))
+        self.records.write(self.number, self.recorder.record(self.call, done, self._is_whole, generators))
 
     def restore(self, earlier: FitRecord, directory: Any) -> None:
         """Gives the model what the call left."""
@@ -112,9 +119,9 @@ class _Recorder(keras_models.Callback):
         self._states = states
         self._write = write
 
-    def record(self, call: Call, done: bool, randomness: Any) -> FitRecord:
+    def record(self, call: Call, done: bool, is_whole: bool, randomness: Any) -> FitRecord:
         """Returns the record of the call by now."""
-        return FitRecord(call, self.logs, done, randomness, self._known)
+        return FitRecord(call, self.logs, done, is_whole, randomness, self._known)
 
     def restore(self) -> None:
         """Gives the callbacks their newest states."""

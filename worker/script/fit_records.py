@@ -51,13 +51,15 @@ class Call:
 
 @dataclass(frozen=True)
 class FitRecord:
-    """The state of one call. `logs` has each epoch that is done, from 0, with Keras' logs of it; `randomness`
-    is that of the script after the call. `states` are those of the callbacks after the newest epochs.
+    """The state of one call. `logs` has each epoch that is done, from 0, with Keras' logs of it; `is_whole`
+    is false where a callback has stopped the last one in its middle. `randomness` is that of the script after
+    the call. `states` are those of the callbacks after the newest epochs.
     """
 
     call: Call
     logs: Sequence[tuple[int, Mapping[str, float]]] = ()
     done: bool = False
+    is_whole: bool = True
     randomness: Any = None
     states: Sequence[tuple[int, Sequence[dict[str, Any]]]] = ()
 

@@ -27,7 +27,8 @@ def build(model: Any, element: Any, entrypoint: str, *, computes: bool = True) -
     if model.built and getattr(model, "inputs", None):
         return
     if not has_call(model):
-        error = None if keras_models.has_trainable_variables(model) else _build_by_steps(model, element)
+        has_variables = keras_models.has_trainable_variables(model)
+        error = None if has_variables else _build_by_steps(model, _with_open_batch(element))
         if error is not None or not keras_models.has_trainable_variables(model):
             why = "" if error is None else f"its own step fails ({sentence(error)}); mend that, or "
             raise program_error(
@@ -37,6 +38,7 @@ def build(model: Any, element: Any, entrypoint: str, *, computes: bool = True) -
             ) from error
         model.built = True
         return
+    element = _with_open_batch(element)
     features = element[0] if isinstance(element, tuple) else element
     try:
         if keras_models.builds_by_shape(model) and isinstance(features, tf.TensorSpec):
@@ -90,6 +92,24 @@ def _build_by_steps(model: Any, element: Any) -> Exception | None:
 def has_call(model: Any) -> bool:
     """Returns whether `model` can be called. One that is trained by its own steps alone need not be."""
     return has_own(model, "call")
+
+
+def _with_open_batch(element: Any) -> Any:
+    """Returns the spec without the number of examples, where batches of one size say it: Keras 2 would make
+    the inputs of a model for that number, and a replica gets fewer.
+    """
+
+    def size(spec: Any) -> int | None:
+        return spec.shape[0] if isinstance(spec, tf.TensorSpec) and spec.shape.rank else None
+
+    examples = size(tf.nest.flatten(element)[0])
+
+    def opened(spec: Any) -> Any:
+        if examples is None or size(spec) != examples:
+            return spec
+        return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype, spec.name)
+
+    return tf.nest.map_structure(opened, element)
 
 
 def _zeros(spec: Any) -> Any:

@@ -19,9 +19,10 @@ class Fitting:
 
     `directory` is None without a modelDir; `writes` is false where another task writes it. `place(name)` is a
     folder of it with checkpoints of their own, "" for itself. `fit(program, parameters, directory, ended)`
-    trains to the last epoch; `ended` is called when the last checkpoint is written. `loop(program,
-    parameters)` gives the values for an evaluation or a prediction. `idle` is called when the script itself
-    goes on, which may take any time. `notice` tells the user, once for all tasks.
+    trains to the last epoch; `ended` is called when the last checkpoint is written, with whether the last
+    epoch is whole, or was stopped by a callback in its middle. `loop(program, parameters)` gives the values
+    for an evaluation or a prediction. `idle` is called when the script itself goes on, which may take any
+    time. `notice` tells the user, once for all tasks.
     """
 
     strategy: tf.distribute.Strategy
@@ -29,7 +30,7 @@ class Fitting:
     writes: bool
     parameters: TrainingParameters
     place: Callable[[str], ModelDirectory | None]
-    fit: Callable[[Any, TrainingParameters, ModelDirectory | None, Callable[[], None]], None]
+    fit: Callable[[Any, TrainingParameters, ModelDirectory | None, Callable[[bool], None]], None]
     loop: Callable[[Any, TrainingParameters], Loop]
     idle: Callable[[], None]
     notice: Callable[[str], None]

@@ -7,7 +7,7 @@ An executor takes an epoch's steps: `replicas` those of strategies whose replica
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -30,10 +30,15 @@ from worker.training.executor import Executor, Work
 from worker.training.replicas import Replicas
 
 
-def train(loop: Loop) -> Any:
-    """Trains the program's model to the last epoch, from the newest checkpoint if there is one. Returns the
-    model.
-    """
+class Trained(NamedTuple):
+    """A trained model. `is_whole` is false where a callback has stopped the last epoch in its middle."""
+
+    model: Any
+    is_whole: bool
+
+
+def train(loop: Loop) -> Trained:
+    """Trains the program's model to the last epoch, from the newest checkpoint if there is one."""
     datasets.check_batch_size(loop)
     try:
         return _Training(loop).run()
@@ -98,19 +103,20 @@ class _Training:
         kind = Coordination if uses_coordinator(strategy) else Replicas
         self._executor: Executor = kind(work, dataset)
 
-    def run(self) -> Any:
+    def run(self) -> Trained:
         loop, model, epochs = self._loop, self._model, self._loop.parameters.epochs
         if loop.writes:
             loop.hooks.reporter.emit(Training(epochs, self._epoch_steps, initial_epoch=self._position.epochs))
         model.stop_training = False
         self._callbacks.on_train_begin()
         logs: dict[str, float] = {}
-        taken = 0
+        taken, is_whole = 0, True
         for epoch in range(self._position.epochs, epochs):
             loop.hooks.enter(f"training epoch {epoch + 1}")
             self._callbacks.on_epoch_begin(epoch)
-            logs = self._train(epoch) | self._score(epoch)
-            taken = (epoch + 1) * self._epoch_steps
+            done, logs = self._train(epoch)
+            logs |= self._score(epoch)
+            taken, is_whole = epoch * self._epoch_steps + done, done == self._epoch_steps
             self._callbacks.on_epoch_end(epoch, logs)
             if model.stop_training:
                 break
@@ -118,10 +124,10 @@ class _Training:
         with loop.strategy.scope():
             self._steps.end()
         self._callbacks.on_train_end(logs)
-        return model
+        return Trained(model, is_whole)
 
-    def _train(self, epoch: int) -> dict[str, float]:
-        """Trains the rest of `epoch`, from 0. Returns the metrics of its steps."""
+    def _train(self, epoch: int) -> tuple[int, dict[str, float]]:
+        """Trains the rest of `epoch`, from 0. Returns how many of its steps are done, and their metrics."""
         done = self._position.steps if epoch == self._position.epochs else 0
         with self._loop.strategy.scope():
             self._steps.reset()
@@ -131,7 +137,7 @@ class _Training:
         metrics = self._steps.results(training=True)
         self._work.records.end(done, metrics, keras_models.rate_of(self._model.optimizer))
         self._work.check(done, metrics)
-        return metrics
+        return done, metrics
 
     def _score(self, epoch: int) -> dict[str, float]:
         """Returns the metrics on the evaluation dataset, by the names that callbacks know."""

@@ -310,9 +310,11 @@ class _Training:
         program: LoadedProgram,
         parameters: Any,
         directory: Any,
-        ended: Callable[[], None] = lambda: None,
+        ended: Callable[[bool], None] = lambda _: None,
     ) -> None:
-        """Trains to the last epoch. Then calls `ended`, before SIGTERM can end the task again."""
+        """Trains to the last epoch. Then calls `ended`, before SIGTERM can end the task again, with whether
+        the last epoch is whole.
+        """
         from worker.copies.keeper import Keeper
         from worker.copies.neighbours import Neighbours
         from worker.training import loop as training_loop
@@ -339,9 +341,9 @@ class _Training:
 
             loop = Recorder(loop, self._config.verification).loop
         saver.begin()
-        model = training_loop.train(loop)
+        model, is_whole = training_loop.train(loop)
         _KEPT.append(model)
-        saver.end(model, ended)
+        saver.end(model, partial(ended, is_whole))
 
     def _loop(
         self,

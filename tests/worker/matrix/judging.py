@@ -23,8 +23,8 @@ class Tolerances(NamedTuple):
 
 
 ON_CPUS: Final = Tolerances(1e-5, 1e-2, 1e-3)
-"""A processor that computes in float16 (AVX-512 FP16) does a layer's product and bias as one, with one rounding:
-by 2^-10 at most the results are not those of two operations.
+"""A processor that computes in float16 (AVX-512 FP16) does the product and the bias of a layer as one, with
+one rounding in the place of two: results differ by 2^-10 at most.
 """
 ON_GPUS: Final = Tolerances(1e-3, 5e-2, 5e-2)
 """The order of a GPU's sums differs from one size of a batch to the other."""

@@ -102,9 +102,10 @@ class Running:
 
         def train(loop: Any) -> Any:
             began = time.monotonic()
-            self._trained.append(original(loop))
+            trained = original(loop)
             self._seconds.setdefault("train", round(time.monotonic() - began, 2))
-            return self._trained[-1]
+            self._trained.append(trained.model)
+            return trained
 
         training_loop.train = train
         strategies.build = lambda task, locate=None: strategy

@@ -44,3 +44,23 @@ def test_parts_of_a_model_without_call_that_have_no_variables_are_told(keras: in
     assert "wanted" in message  # the step's own error
     assert message.endswith("make them there, by an Input for each part or by calling it once")
     assert variables == 2
+
+
+NESTED = """\
+import json
+
+import tensorflow as tf
+
+from worker.steps.model_build import build
+
+parts = [tf.keras.Sequential([tf.keras.layers.Flatten(), tf.keras.layers.Dense(units)]) for units in (2, 3)]
+model = tf.keras.Sequential(parts)
+build(model, (tf.TensorSpec([32, 5, 2]), tf.TensorSpec([32, 3])), "mine:Program")
+print(json.dumps([model.inputs[0].shape[0], model(tf.ones([16, 5, 2])).shape[0], len(model.variables)]))
+"""
+
+
+@pytest.mark.by_day("2", runtime=())
+@pytest.mark.parametrize("keras", [2, 3])
+def test_a_model_is_not_made_for_batches_of_one_size(keras: int) -> None:
+    assert computed(NESTED, keras=keras) == [None, 16, 4]

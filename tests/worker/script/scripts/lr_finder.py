@@ -1,7 +1,8 @@
-"""Looks for a learning rate: it rises with every batch, and ends in the middle of an epoch."""
+"""Looks for a learning rate, which rises with every batch, ends within an epoch, and trains again."""
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 
 class Finder(keras.callbacks.Callback):
@@ -25,14 +26,22 @@ keras.utils.set_random_seed(7)
 model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(8, "tanh"), keras.layers.Dense(1)])
 model.compile(keras.optimizers.SGD(1e-3), "mse")
 finder = Finder()
-search = model.fit(x, y, batch_size=16, epochs=5, shuffle=False, callbacks=[finder])
+search = model.fit(x, y, batch_size=16, epochs=5, callbacks=[finder])
+
+data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(320).batch(16)
+model.optimizer.learning_rate = 1e-3
+again = model.fit(data, epochs=5, callbacks=[Finder()])
+model.optimizer.learning_rate = 1e-2
+last = model.fit(data, epochs=2)
 
 np.savez(
     "results.npz",
     rates=np.log(finder.rates),
     losses=finder.losses,
     searched=search.history["loss"],
-    epochs=search.epoch,
+    epochs=search.epoch + again.epoch,
+    again=again.history["loss"],
+    last=last.history["loss"],
     steps=model.optimizer.iterations.numpy(),
     **{variable.path: variable.numpy() for variable in model.trainable_variables},
 )
