@@ -12,7 +12,7 @@ import pytest
 
 from tests.paths import TESTS
 from tests.worker import model_files
-from tests.worker.cluster import PROGRAMS, RunningTask
+from tests.worker.cluster import PROGRAMS, RunningTask, eventually
 from tests.worker.conftest import MakeCluster
 from tests.worker.forked_tasks import computed
 from worker.contract.exit_codes import ExitCode
@@ -169,11 +169,11 @@ def test_a_models_own_compute_metrics(make_cluster: MakeCluster, options: dict[s
 @pytest.mark.nightly
 @pytest.mark.thorough
 def test_a_second_optimizer_moves_two_replicas_as_one_and_is_resumed(make_cluster: MakeCluster) -> None:
-    parameters = {"globalBatchSize": 8, "stepsPerEpoch": 4}
+    parameters = {"globalBatchSize": 8, "stepsPerEpoch": 4, "checkpointEpochs": 1}
     program = {"entrypoint": "three:TwoOptimizers"}
     slow = make_cluster(**TWO_CPUS, **program, parameters={**parameters, "epochs": 900})
     chief = slow.start("chief")
-    chief.until(Event.PROGRESS, epoch=2, epoch_end=True)
+    eventually(lambda: model_files.epochs(slow.model_dir)[1:], "the checkpoints of two epochs")
     chief.kill()
     epochs = model_files.epochs(slow.model_dir)[-1] + 1
     chief = make_cluster(**TWO_CPUS, **program, parameters={**parameters, "epochs": epochs}).start("chief")
@@ -187,7 +187,7 @@ def test_a_second_optimizer_moves_two_replicas_as_one_and_is_resumed(make_cluste
     whole = variables(slow.model_dir, epochs)
     assert {name for name in whole if name.startswith("second/")}
     for name, value in whole.items():
-        if name != "save_counter":
+        if name != "save_counter" and not name.startswith("random_state/"):  # which begins anywhere
             assert np.allclose(resumed[name], value, atol=1e-6), name
 
 
