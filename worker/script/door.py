@@ -186,13 +186,7 @@ class Door:
 
     def _on_batch(self, method: str, model: Any, given: dict[str, Any]) -> Any:
         with self._within() as where:
-            call = f"{where}: {method}()"
-            if uses_coordinator(self._strategy):
-                raise program_error(
-                    f"{call} is one step that the script waits for, and ParameterServer has its workers take "
-                    "many at once: call fit(), or use another spec.strategy"
-                )
-            batch, element = data.batch(model, given, call)
+            batch, element = data.batch(model, given, f"{where}: {method}()")
             with keras_models.trainable_as_compiled(model):
                 results = self._steps_of(model, method, where, element).results(
                     batch, training=method == "train_on_batch", resets=given.get("reset_metrics", True)

@@ -146,11 +146,7 @@ def test_the_numbers_of_one_process(started: Any, plain: Any, name: str, kind: s
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=[] if name in _SERVED_OFTEN else pytest.mark.nightly)
-        for name in TRAINED
-        if name not in ("everyday", "gan_by_batch")  # by train_on_batch
-    ],
+    [pytest.param(name, marks=[] if name in _SERVED_OFTEN else pytest.mark.nightly) for name in TRAINED],
 )
 def test_one_worker_of_a_coordinator_takes_the_steps_of_one_process(
     started: Any, plain: Any, name: str
