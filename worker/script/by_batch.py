@@ -19,9 +19,11 @@ from worker.tf_compat.strategies import uses_coordinator
 
 
 class ByBatch:
-    """The calls of the model of a `loop` as it is compiled. `element` is the spec of a batch of any size."""
+    """The calls of the model of a `loop` as it is compiled, of which the first is one of `method`. `element` is
+    the spec of a batch of any size.
+    """
 
-    def __init__(self, loop: Loop, element: Any) -> None:
+    def __init__(self, loop: Loop, element: Any, method: str) -> None:
         self._strategy = loop.strategy
         model = replica_model(loop)
         with loop.strategy.scope():
@@ -31,7 +33,7 @@ class ByBatch:
             self._steps.prepare_evaluation(element)
         if uses_coordinator(loop.strategy):
             loop.notice(
-                f"{loop.program.entrypoint}: {loop.program.method}() waits for its step, so that one worker "
+                f"{loop.program.entrypoint}: {method}() waits for its step, so that one worker "
                 "computes at a time: fit() keeps all of them busy"
             )
             executions = loop.executions()

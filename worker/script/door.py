@@ -200,7 +200,7 @@ class Door:
         if key not in self._by_batch:
             loop = self._fitting.loop(program, self._parameters)
             kept = model, keras_models.compilation(model)
-            self._by_batch[key] = kept, ByBatch(loop, element)
+            self._by_batch[key] = kept, ByBatch(loop, element, method)
         return self._by_batch[key][1]
 
     def _predict_on_batch(self, model: Any, given: dict[str, Any]) -> Any:
