@@ -19,8 +19,8 @@ from worker.tf_compat.strategies import uses_coordinator
 
 
 class ByBatch:
-    """The calls of the model of a `loop` as it is compiled, of which the first is one of `method`. `element` is
-    the spec of a batch of any size.
+    """The calls of the model of a `loop` as it is compiled; the first is one of `method`. `element` is the
+    spec of a batch of any size.
     """
 
     def __init__(self, loop: Loop, element: Any, method: str) -> None:
