@@ -9,6 +9,7 @@ from typing import Any
 from worker.checkpoints.model_directory import ModelDirectory
 from worker.context import Loop
 from worker.contract.records import Evaluation
+from worker.program import LoadedProgram
 from worker.progress import curves
 from worker.reporting import as_floats
 from worker.tf_compat import keras_3, keras_models
@@ -25,8 +26,8 @@ def of_program(loop: Loop, model: Any) -> list[Any]:
     for callback in loop.program.callbacks(model):
         if isinstance(callback, keras_models.keras_of(model).callbacks.BackupAndRestore):
             loop.notice(
-                f"{loop.program.entrypoint}: callbacks(): BackupAndRestore is left out: a run with "
-                "spec.modelDir goes on from its checkpoints by itself"
+                f"{_given(callback, loop.program)}, which is left out: a run with spec.modelDir "
+                "goes on from its checkpoints by itself"
             )
             continue
         own_folder = loop.program.is_of_one_process  # in which a script may load what it has saved
@@ -67,12 +68,16 @@ def with_batch_hooks(loop: Loop, called: Iterable[Any]) -> list[Any]:
 
 def tell_of_single_steps(callback: Any, loop: Loop) -> None:
     """Tells what it costs under ParameterServer that `callback` has hooks for every batch."""
-    program, kind = loop.program, type(callback).__name__
-    given = f"fit() was given a {kind}" if program.is_of_one_process else f"callbacks() has a {kind}"
     loop.notice(
-        f"{program.entrypoint}: {given} with hooks for every batch: each step waits for the one before, "
+        f"{_given(callback, loop.program)} with hooks for every batch: each step waits for the one before, "
         "so that one worker computes at a time. Hooks for every epoch (on_epoch_end) would not cost that"
     )
+
+
+def _given(callback: Any, program: LoadedProgram) -> str:
+    kind = type(callback).__name__
+    given = f"fit() was given a {kind}" if program.is_of_one_process else f"callbacks() has a {kind}"
+    return f"{program.entrypoint}: {given}"
 
 
 class Checkpoints(keras_models.Callback):

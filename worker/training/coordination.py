@@ -47,7 +47,8 @@ class Coordination:
         self._executions = executions = loop.executions(self._moved)
         batches = chief_reader.training_data(loop, dataset, work.epoch_steps, work.position, executions)
         packed = steps.steps_per_execution(loop.parameters.steps_per_execution) if batches is None else 1
-        packed = 1 if work.by_batch else packed
+        if packed is None and work.by_batch:
+            packed = 1
         self._packing = Packing(packed)
         self._is_packed = packed is None
         if loop.strategy.num_replicas_in_sync == 1:

@@ -322,7 +322,7 @@ def test_two_tasks_do_not_save_to_one_file(make_cluster: MakeCluster, tmp_path: 
     tasks = cluster.start_all()
     assert [task.ended() for task in tasks.values()] == [0, 0]
     assert sorted(path.name for path in folder.iterdir()) == ["1.weights.h5", "2.weights.h5"]
-    tasks["worker", 0].until_notice("BackupAndRestore is left out")
+    tasks["worker", 0].until_notice("callbacks() has a BackupAndRestore, which is left out")
 
 
 @pytest.mark.thorough
