@@ -71,7 +71,7 @@ class Door:
         keras_calls.on_foreign_strategy(self._refuse_strategy)
         if self._is_spread:
             keras_calls.on_gradients(self._check_step)
-        keras_calls.save_where_told()
+        keras_calls.save_where_told(self._strategy)
         keras_calls.call_loaded_functions()
         keras_calls.on_new_graph(self._outside)
         seeds.seed_all()

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import tensorflow as tf
 
-from worker.tf_compat import keras_models
+from worker.tf_compat import keras_models, replaced_methods
 
 Call = Callable[[Any, dict[str, Any]], Any]
 """Gets the model and the call's arguments by their names, the defaults too."""
@@ -28,16 +28,11 @@ def replace(calls: Mapping[str, Call]) -> None:
             setattr(kind, name, _calling(getattr(kind, name), call))
 
 
-def save_where_told() -> None:
-    """Has Keras 2's callbacks write each task's files, under the names that they are given: the other tasks'
-    are removed else, and the script may load them.
+def save_where_told(strategy: Any) -> None:
+    """Has callbacks write each task's files, under the names that they are given. Those of Keras 2, and
+    KerasTuner's, remove what a task writes that is none to save checkpoints, and the script may load it.
     """
-    if importlib.util.find_spec("tf_keras") is None:
-        return
-    from tf_keras.src.distribute import distributed_file_utils
-
-    distributed_file_utils.write_dirpath = lambda dirpath, strategy: dirpath
-    distributed_file_utils.remove_temp_dirpath = lambda dirpath, strategy: None
+    replaced_methods.replace(type(strategy.extended), should_checkpoint=property(lambda _: True))
 
 
 def call_loaded_functions() -> None:
