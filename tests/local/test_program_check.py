@@ -68,7 +68,7 @@ EARLY = PROGRAM.replace(
 )
 EARLY = EARLY.replace("tf.keras.layers.Dense(1)])", "EARLY])")
 OF_MIRRORED = ["spec.strategy=Mirrored", "spec.worker=null", "spec.ps=null"]
-OF_COLLECTIVE = ["spec.strategy=MultiWorkerMirrored", "spec.ps=null"]
+OF_COLLECTIVE = ["spec.strategy=MultiWorkerMirrored", "spec.ps=null", "spec.worker.replicas=1"]
 HASTY = PROGRAM.replace("\n\nclass Stop", "\n\nONE = tf.constant(1.0)\n\nclass Stop", 1)
 HASTY = HASTY.replace("(tf.ones(4), tf.ones(1))", "(tf.ones(4), tf.ones(1) * ONE)")
 WRONG_LOOP = OWN_LOOP.replace("[:, 0] ** 2", " / 0")
