@@ -48,9 +48,9 @@ class WorkersScorer:
         service = _service(loop, dataset) if served else None
         self._dataset = dataset
         self._score_job = tf.function(partial(self._of_job, service)) if service is not None else None
-        self._batches = dataset if by_chief or not alike else None
+        self._is_sent = bool(by_chief or not alike)
         self._score_batch = tf.function(self._of_batch, input_signature=[dataset.element_spec])
-        if self._batches is not None:
+        if self._is_sent:
             return
         give = carried(dataset, loop.program.entrypoint, "evaluation_dataset")
         self._datasets = executions.coordinator.create_per_worker_dataset(give).build()
@@ -76,8 +76,8 @@ class WorkersScorer:
         return results
 
     def _by_shards(self) -> list[Any]:
-        if self._batches is not None:
-            return self._run(self._score_batch, ((batch,) for batch in self._batches))
+        if self._is_sent:
+            return self._run(self._score_batch, ((batch,) for batch in self._dataset))
         count = _SHARDS_PER_WORKER * self._loop.workers
         shards = [(tf.constant(count, tf.int64), tf.constant(shard, tf.int64)) for shard in range(count)]
         return self._run(self._score_shard, [(self._datasets, *shard) for shard in shards])

@@ -170,8 +170,6 @@ def has_batch_hooks(callback: Any, kind: str = "train") -> bool:
         # A callback of Keras' own: its batch hooks do nothing where the frequency is "epoch".
         if type(callback).__module__.startswith("keras.src.") and hasattr(callback, name):
             return kind == "train" and bool(getattr(callback, name) != "epoch")
-    if isinstance(callback, keras.callbacks.TerminateOnNaN):
-        return False  # the loop calls it itself
     names = [f"on_{kind}_batch_begin", f"on_{kind}_batch_end"]
     if kind == "train":
         names += ["on_batch_begin", "on_batch_end"]

@@ -29,10 +29,10 @@ class Callback(tf.keras.callbacks.Callback):  # type: ignore[misc]
 
 def has_batch_hooks(callback: Any, kind: str = "train") -> bool:
     """Returns whether `callback` has hooks for every batch: "train", "test" or "predict"."""
-    if is_keras_3(callback):
-        return keras_3.has_batch_hooks(callback, kind)
     if kind == "train" and terminates_on_nan(callback):
         return False  # the loop calls it itself
+    if is_keras_3(callback):
+        return keras_3.has_batch_hooks(callback, kind)
     return bool(getattr(callback, f"_implements_{kind}_batch_hooks")())
 
 

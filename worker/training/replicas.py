@@ -145,7 +145,7 @@ class Replicas:
             began = time.monotonic()
             float(self._last_loss)
             self._work.loop.hooks.times.read(time.monotonic() - began)
-            if self._work.loop.workers == 1:
+            if self._work.loop.workers == 1 and not self._work.by_batch:
                 logs = self._work.steps.results(training=True)
             metrics = {name: float(value) for name, value in logs.items()}
             # When a record is due each task decides by its own clock: here no callback may stop the training.

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
+from tests.worker.data_adapters.recording_model import recording_model
 from worker.data_adapters import fit_data
 
 EXAMPLES, BATCH, EPOCHS = 10, 4, 3
@@ -26,16 +27,7 @@ def _no_seed() -> Iterator[None]:
 
 def of_keras(library: Any) -> list[list[int]]:
     """Returns the examples of each batch that `fit` of one process reads."""
-    seen: list[list[int]] = []
-
-    class Model(library.Model):  # type: ignore[misc]
-        def train_step(self, data: Any) -> Any:
-            tf.py_function(lambda batch: seen.append(batch.numpy().ravel().tolist()), [data[0]], [])
-            return {"loss": tf.constant(0.0)}
-
-    model = Model()
-    model.compile("sgd")
-    model.built = True
+    model, seen = recording_model(library)
     model.fit(numbers, numbers, batch_size=BATCH, epochs=EPOCHS, verbose=0)
     return seen
 

@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
+from tests.worker.data_adapters.recording_model import recording_model
 from worker.data_adapters import fit_data
 
 EXAMPLES, BATCH, EPOCHS = 11, 4, 3
@@ -54,16 +55,7 @@ def numbers(library: Any, *, shuffles_itself: bool) -> Any:
 
 def of_keras(library: Any, data: Any, *, steps: int | None) -> list[list[int]]:
     """Returns the examples of each batch that two calls of `fit` of one process read."""
-    seen: list[list[int]] = []
-
-    class Model(library.Model):  # type: ignore[misc]
-        def train_step(self, data: Any) -> Any:
-            tf.py_function(lambda batch: seen.append(batch.numpy().ravel().tolist()), [data[0]], [])
-            return {"loss": tf.constant(0.0)}
-
-    model = Model()
-    model.compile("sgd")
-    model.built = True
+    model, seen = recording_model(library)
     for _ in range(FITS):
         model.fit(data, epochs=EPOCHS, steps_per_epoch=steps, shuffle=True, verbose=0)
     return seen

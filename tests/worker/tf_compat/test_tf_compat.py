@@ -507,7 +507,7 @@ else:
         hooks.LambdaCallback(on_train_batch_end=print), hooks.LambdaCallback(on_epoch_end=print),
     ]
     found["hooks"] = [
-        [keras_3.has_batch_hooks(callback, kind) for callback in called] for kind in ("train", "test")
+        [keras_models.has_batch_hooks(callback, kind) for callback in called] for kind in ("train", "test")
     ]
 print(json.dumps(found))
 """
