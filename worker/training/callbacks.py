@@ -6,6 +6,8 @@ import tempfile
 from collections.abc import Iterable
 from typing import Any
 
+import tensorflow as tf
+
 from worker.checkpoints.model_directory import ModelDirectory
 from worker.context import Loop
 from worker.contract.records import Evaluation
@@ -13,7 +15,7 @@ from worker.program import LoadedProgram
 from worker.progress import curves
 from worker.reporting import as_floats
 from worker.tf_compat import keras_3, keras_models
-from worker.tf_compat.strategies import uses_coordinator
+from worker.tf_compat.strategies import uses_coordinator, worker_count
 
 
 def of_program(loop: Loop, model: Any) -> list[Any]:
@@ -78,6 +80,40 @@ def _given(callback: Any, program: LoadedProgram) -> str:
     kind = type(callback).__name__
     given = f"fit() was given a {kind}" if program.is_of_one_process else f"callbacks() has a {kind}"
     return f"{program.entrypoint}: {given}"
+
+
+class StopTogether(keras_models.Callback):
+    """Has the tasks of a collective stop when a callback of one of them has said so, as it may by its own
+    clock: a step ends with all tasks only. It stands behind the program's callbacks.
+    """
+
+    def __init__(self, strategy: Any) -> None:
+        super().__init__()
+        self._has_several = worker_count(strategy) > 1
+
+        def total(flag: tf.Tensor) -> Any:
+            def added() -> Any:  # the copy has a device, which TensorFlow asks for
+                return tf.distribute.get_replica_context().all_reduce(
+                    tf.distribute.ReduceOp.SUM, tf.identity(flag)
+                )
+
+            return strategy.experimental_local_results(strategy.run(added))[0]
+
+        self._total = tf.function(total)
+
+    def agree(self) -> None:
+        """Must be called by all tasks, after hooks that may have stopped the training."""
+        if self._has_several:
+            said = tf.constant(float(bool(self.model.stop_training)))
+            self.model.stop_training = bool(self._total(said) > 0)
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Agrees."""
+        self.agree()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Agrees."""
+        self.agree()
 
 
 class Checkpoints(keras_models.Callback):

@@ -20,7 +20,8 @@ class Work:
     """A training at its beginning.
 
     An epoch has `epoch_steps` steps. The data begins at `position`, and `begun` has the metrics of its epoch
-    up to there. `callbacks` is Keras' CallbackList; with `by_batch` some of them have hooks for every batch.
+    up to there. `callbacks` is Keras' CallbackList; with `by_batch` some of them have hooks for every batch,
+    after which all tasks call `agree_to_stop`.
     """
 
     loop: Loop
@@ -32,6 +33,7 @@ class Work:
     begun: EpochMetrics
     callbacks: Any
     by_batch: bool
+    agree_to_stop: Callable[[], None]
 
     def check(self, done: int, metrics: Mapping[str, float]) -> None:
         """Checks the loss after `done` steps of the epoch: see `Records.check`. TerminateOnNaN sees it, too,

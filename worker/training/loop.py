@@ -88,6 +88,8 @@ class _Training:
         by_batch = callbacks.with_batch_hooks(loop, called)
         if by_batch and uses_coordinator(strategy):
             callbacks.tell_of_single_steps(by_batch[0], loop)
+        stops = callbacks.StopTogether(strategy)
+        called.append(stops)
         if loop.directory is not None:
             called += callbacks.saving(loop, model, loop.directory)
         self._callbacks = keras_models.callback_list(
@@ -97,7 +99,16 @@ class _Training:
         # The first epoch, whatever its number, begins with the first batch.
         of_data = replace(position, epochs=max(0, position.epochs - first.epochs))
         self._work = work = Work(
-            loop, model, steps, epoch_steps, of_data, records, self._begun, self._callbacks, bool(by_batch)
+            loop,
+            model,
+            steps,
+            epoch_steps,
+            of_data,
+            records,
+            self._begun,
+            self._callbacks,
+            bool(by_batch),
+            stops.agree,
         )
         loop.hooks.enter("preparing the first step")
         kind = Coordination if uses_coordinator(strategy) else Replicas

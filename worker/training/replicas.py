@@ -141,6 +141,8 @@ class Replicas:
         if self._work.by_batch:
             logs = self._work.steps.results(training=True)
         self._work.callbacks.on_train_batch_end(done - 1, logs)
+        if self._work.by_batch:
+            self._work.agree_to_stop()
         if self._work.records.due:
             began = time.monotonic()
             float(self._last_loss)

@@ -54,6 +54,7 @@ TRAINED = (
     "lr_finder",
     "not_finite",
     "batch_hooks",
+    "own_clock",
 )
 _SERVED_OFTEN = ("csv_files", "keras_2", "not_finite", "batch_hooks")
 _OFTEN = {("functional", "MultiWorkerMirrored")}
