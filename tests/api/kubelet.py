@@ -222,20 +222,29 @@ def node(api: Api, directory: Path, name: str, forwards: int = 0) -> Iterator[Lo
         server.socket = context.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
-        made = api.request("POST", "api/v1/nodes", {"kind": "Node", "metadata": {"name": name}})
-        assert made.status == 201, made.body
-        status = {
-            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
-            "daemonEndpoints": {"kubeletEndpoint": {"Port": server.server_port}},
-        }
-        answer = api.request("PUT", f"api/v1/nodes/{name}/status", {**made.body, "status": status})
-        assert answer.status == 200, answer.body
         try:
-            yield logs
+            with registered(api, name, server.server_port):
+                yield logs
         finally:
-            api.request("DELETE", f"api/v1/nodes/{name}")
             server.shutdown()
             thread.join()
+
+
+@contextmanager
+def registered(api: Api, name: str, port: int) -> Iterator[None]:
+    """Has a node of that name, whose kubelet is at that port of this machine, until the end."""
+    made = api.request("POST", "api/v1/nodes", {"kind": "Node", "metadata": {"name": name}})
+    assert made.status == 201, made.body
+    status = {
+        "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
+    }
+    answer = api.request("PUT", f"api/v1/nodes/{name}/status", {**made.body, "status": status})
+    assert answer.status == 200, answer.body
+    try:
+        yield
+    finally:
+        api.request("DELETE", f"api/v1/nodes/{name}")
 
 
 def bind(api: Api, pod: dict[str, Any], name: str) -> None:

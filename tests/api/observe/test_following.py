@@ -13,7 +13,7 @@ from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.backends.kubernetes.run_end.enforcement import CleanUpSettings
 from launcher.errors import ConflictError, NotFoundError
 from launcher.status import Phase, RunStatus, latest
-from tests.api.kubelet import Kubelet, bind, node
+from tests.api.kubelet import Kubelet, bind, node, registered
 from tests.api.plain_requests import Api, wait_for
 from tests.api.runs import RUN, Follower, plan, role_messages, start_all, task
 from worker.contract.records import Event, Progress, Record
@@ -306,6 +306,21 @@ STEP: dict[str, Any] = {
     "epoch_end": False,
 }
 """The fields of a progress record."""
+
+
+def test_logs_that_cannot_be_read(api: Api, follower: Follower, kubelet: Kubelet) -> None:
+    space = kubelet.namespace
+    with registered(api, space, port=1):
+        for pod in kubelet.pending_all(5):
+            bind(api, pod, space)
+        start_all(kubelet)
+        follower.until(lambda _: follower.notices)
+        for pod in kubelet.pods():
+            kubelet.end(pod, 0)
+        assert follower.rest().phase is Phase.SUCCEEDED
+        [notice] = [text for text in follower.notices if "cannot be read" in text]
+        assert notice.startswith(("the log of chief 0 cannot be read: ", "the log of evaluator 0 cannot"))
+        assert "connection refused" in notice
 
 
 def test_logs_and_what_they_tell(

@@ -29,6 +29,9 @@ _LONGEST_PAUSE: Final = 15.0
 _TRIES_AFTER_END: Final = 3
 """Tries to read the rest of a log when the pod has ended and its node does not answer."""
 
+_UNREAD_TRIES: Final = 4
+"""Tries in a row, of about 7 s together, after which it is said that a log cannot be read."""
+
 
 @dataclass(frozen=True)
 class LogSource:
@@ -136,8 +139,18 @@ def _seconds(stamp: str) -> float | None:
         return None
 
 
+@dataclass(frozen=True)
+class Unread:
+    """The API server answers, and cannot give the log of a pod that runs; it is asked again."""
+
+    source: LogSource
+    error: ApiError
+
+
 class Tail(threading.Thread):
-    """Sends the lines of a log to the mailbox, until its container has ended or it is stopped."""
+    """Sends the lines of a log to the mailbox, until its container has ended or it is stopped, and `Unread`
+    once where it cannot.
+    """
 
     def __init__(
         self,
@@ -171,12 +184,12 @@ class Tail(threading.Thread):
 
     def run(self) -> None:
         """The thread. What fails is tried again for as long as the pod runs."""
-        tries, refusals, pause = 0, 0, _PAUSE_SECONDS
+        tries, refusals, failures, pause = 0, 0, 0, _PAUSE_SECONDS
         while not self._stopped.is_set():
             over = self._over.is_set()
             try:
                 for line in self._log.read(tail=self._tail, follow=not over):
-                    refusals, pause = 0, _PAUSE_SECONDS
+                    refusals, failures, pause = 0, 0, _PAUSE_SECONDS
                     if not self._mailbox.put(line):
                         return
                 if over:
@@ -192,6 +205,9 @@ class Tail(threading.Thread):
                 tries += over
                 if tries >= _TRIES_AFTER_END:
                     return
+                failures += isinstance(error, ApiError) and not over
+                if failures == _UNREAD_TRIES:
+                    self._mailbox.put(Unread(self._log.source, error))
             self._wait(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from launcher.backends.base import PROGRAM, LogLine
 from launcher.backends.kubernetes.api_server.client import Client
-from launcher.backends.kubernetes.observe.pod_logs import LogSource, PodLog, Tail
+from launcher.backends.kubernetes.observe.pod_logs import LogSource, PodLog, Tail, Unread
 from launcher.backends.kubernetes.observe.watch import (
     Changed,
     Denied,
@@ -85,6 +85,7 @@ class Session:
         """By the pod's name."""
         self._listed: set[str] = set()
         self._lost: set[str] = set()
+        self._has_unread_log = False
         self._lost_since = 0.0
         for kind, seen in root.seen.items():
             self._watches.append(
@@ -147,6 +148,8 @@ class Session:
                 take = self.run_state.drop if message.gone else self.run_state.put
                 take(message.kind, message.item)
                 changed = True
+            elif isinstance(message, Unread):
+                notices += self._unread_log(message)
             else:
                 notices += self._connection(message)
         if self._lost and time.monotonic() - self._lost_since > GIVE_UP_SECONDS:
@@ -179,6 +182,17 @@ class Session:
         """Reads what is left of the logs on new connections: those there are may hang."""
         for tail in self._tails.values():
             tail.read_rest()
+
+    def _unread_log(self, message: Unread) -> list[str]:
+        """One log speaks for all: where a node does not answer, none of its pods' can be read."""
+        if self._has_unread_log or self._lost:
+            return []
+        self._has_unread_log = True
+        source = message.source
+        return [
+            f"the log of {source.role} {source.index} cannot be read: {message.error.words}. The run goes on, "
+            "and its lines come when its node answers"
+        ]
 
     def _connection(self, message: Lost | Regained | Denied) -> list[str]:
         if message.kind not in self._needed:
