@@ -205,9 +205,10 @@ class Tail(threading.Thread):
                 tries += over
                 if tries >= _TRIES_AFTER_END:
                     return
-                failures += isinstance(error, ApiError) and not over
-                if failures == _UNREAD_TRIES:
-                    self._mailbox.put(Unread(self._log.source, error))
+                if isinstance(error, ApiError) and not over:
+                    failures += 1
+                    if failures == _UNREAD_TRIES:
+                        self._mailbox.put(Unread(self._log.source, error))
             self._wait(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 

@@ -188,11 +188,9 @@ class Session:
         if self._has_unread_log or self._lost:
             return []
         self._has_unread_log = True
-        source = message.source
-        return [
-            f"the log of {source.role} {source.index} cannot be read: {message.error.words}. The run goes on, "
-            "and its lines come when its node answers"
-        ]
+        whose = f"{message.source.role} {message.source.index}"
+        told = f"the log of {whose} cannot be read: {message.error.words}"
+        return [f"{told}. The run goes on, and its lines come when its node answers"]
 
     def _connection(self, message: Lost | Regained | Denied) -> list[str]:
         if message.kind not in self._needed:
