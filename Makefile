@@ -255,6 +255,12 @@ CHAOS ?=
 chaos: $(STAMP)  ## Kills tasks of real runs at random; CHAOS="--rounds 3 --strategy ParameterServer" does less
 	@$(BIN)/python -m benchmarks.chaos $(CHAOS)
 
+ENDLESS ?=
+
+.PHONY: chaos-endless
+chaos-endless: $(STAMP)  ## Kills tasks in an epoch that never ends, ten minutes for each strategy; ENDLESS="--minutes 1" does less
+	@$(BIN)/python -m benchmarks.endless $(ENDLESS)
+
 .PHONY: lock
 lock: $(STAMP)  ## Renews the lock files; UPGRADE=--upgrade takes the newest versions
 	$(BIN)/uv pip compile pyproject.toml --extra worker --extra controller --group dev --output-file requirements/lock.txt \

@@ -133,21 +133,21 @@ def kills(training: Training, shape: Shape, settle: float, joined: Joined | None
     """
     marks, measured = training.marks, []
     with training:
-        began = _until(training, partial(marks.first, "step", 0.0))
+        began = until(training, partial(marks.first, "step", 0.0))
         for victim in shape.victims:
             if victim[0] == "evaluator":
-                began = max(began, _until(training, partial(marks.first, "evaluated", 0.0, victim)))
-            _until(training, partial(marks.first, "step", began + settle))
+                began = max(began, until(training, partial(marks.first, "evaluated", 0.0, victim)))
+            until(training, partial(marks.first, "step", began + settle))
             killed = training.kill(victim)
-            begun, began = began, _until(training, partial(marks.recovered, shape, victim, killed))
+            begun, began = began, until(training, partial(marks.recovered, shape, victim, killed))
             lost = marks.lost(begun, killed, began) if shape.repeats(victim) else (0, 0.0)
             took = Recovery(began - killed, marks.pause(killed, began), *lost)
             measured.append(took._replace(replacement=_replacement(training, killed, began)))
         if joined is not None and shape.joins is not None and isinstance(training, Submitted):
-            _until(training, partial(marks.first, "step", began + settle))
+            until(training, partial(marks.first, "step", began + settle))
             asked = training.add(shape.joins)
-            ready = _until(training, partial(marks.first, "ready", asked, shape.joins))
-            stepped = _until(training, partial(marks.first, "step", asked, shape.joins))
+            ready = until(training, partial(marks.first, "ready", asked, shape.joins))
+            stepped = until(training, partial(marks.first, "step", asked, shape.joins))
             joined.asked.append(stepped - asked)
             joined.ready.append(stepped - ready)
             joined.pause.append(marks.pause(asked, stepped))
@@ -163,7 +163,10 @@ def _replacement(training: Training, killed: float, began: float) -> tuple[float
     return first, second, third, fourth
 
 
-def _until(training: Training, known: Callable[[], float | None]) -> float:
+def until(training: Training, known: Callable[[], float | None]) -> float:
+    """Returns what `known` returns as soon as that is a time, in seconds since the epoch. Raises RuntimeError
+    where nothing comes.
+    """
     deadline = time.monotonic() + LIMIT_SECONDS
     while time.monotonic() < deadline:
         training.look()

@@ -26,7 +26,7 @@ from launcher.errors import NotFoundError
 from worker.contract.records import Event, Record
 
 Task = tuple[str, int]
-SOURCES = [clusters.PROGRAMS / name for name in ("small.py", "marked.py", "bare.py")]
+SOURCES = [clusters.PROGRAMS / name for name in ("small.py", "marked.py", "bare.py", "counted.py")]
 _MARK = re.compile(r'(step|training|evaluated) at "?([\d.]+)"?(?: after (\d+))?')
 _EVENTS = {Event.TRAINING: "training", Event.EVALUATION: "evaluated", Event.READY: "ready"}
 _REPLACED_SECONDS = 300.0
@@ -255,10 +255,23 @@ class ByHand:
 
 
 class Submitted:
-    """A run of the launcher's: by the runtime, or with `bare` every task as a plain command."""
+    """A run of the launcher's: by the runtime, or with `bare` every task as a plain command.
+
+    It trains `entrypoint`, where that is given, and keeps its model then, with so many `restarts`.
+    """
 
     def __init__(
-        self, shape: Shape, directory: Path, backend: str, image: str = "", *, bare: bool = False
+        self,
+        shape: Shape,
+        directory: Path,
+        backend: str,
+        image: str = "",
+        *,
+        bare: bool = False,
+        entrypoint: str = "",
+        steps_per_epoch: int = 24_000,
+        batch: int = 32,
+        restarts: int = 0,
     ) -> None:
         self.marks = Marks()
         self._shape = shape
@@ -275,20 +288,21 @@ class Submitted:
             # The shell is process 1 of the container, which nothing inside can kill.
             spec["command"] = ["sh", "-c", f"python bare.py {shape.strategy}; exit $?"]
         else:
-            entrypoint = "Evaluated" if "evaluator" in shape.replicas else "Marked"
+            is_evaluated = "evaluator" in shape.replicas
             parameters = {
                 "epochs": 100_000,
-                "stepsPerEpoch": 400 if "evaluator" in shape.replicas else 24_000,
-                "globalBatchSize": 32,
+                "stepsPerEpoch": 400 if is_evaluated else steps_per_epoch,
+                "globalBatchSize": batch,
                 "stepsPerExecution": 1,
             }
-            spec["program"] = {"entrypoint": f"marked:{entrypoint}", "parameters": parameters}
-        if not bare and shape.in_place and shape.keeps_itself:
+            marked = "marked:Evaluated" if is_evaluated else "marked:Marked"
+            spec["program"] = {"entrypoint": entrypoint or marked, "parameters": parameters}
+        if not bare and not entrypoint and shape.in_place and shape.keeps_itself:
             spec |= {"modelDir": None, "storage": None}
         # On a cluster the supervisor is killed with its pod, so nothing can start again there.
         may_restart = shape.in_place or shape.deleted or backend == "kubernetes"
-        restarts = len(shape.victims) + 1 if may_restart else 0
-        spec["runPolicy"] = {"backoffLimit": len(shape.victims) + 1, "restartsInPlace": restarts}
+        tries = restarts or len(shape.victims) + 1
+        spec["runPolicy"] = {"backoffLimit": tries, "restartsInPlace": tries if may_restart else 0}
         roles: dict[str, Any] = {}
         if shape.deleted and "worker" in shape.replicas:
             # A worker of ParameterServer works on for its grace.
@@ -341,8 +355,18 @@ class Submitted:
         self._run.scale(worker[1] + 1)
         return now
 
-    def kill(self, victim: Task) -> float:
-        """See `Training`."""
+    def suspend(self, seconds: float) -> None:
+        """Suspends the run, and waits until its tasks have left. Raises RuntimeError after so long."""
+        self._run.suspend()
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            if not processes.with_environment(f"TF_LAUNCHER_CONFIG={self._directory}/"):
+                return
+            time.sleep(0.1)
+        raise RuntimeError(f"the run was not suspended within {seconds:.0f} s")
+
+    def kill(self, victim: Task, *, whole: bool = False) -> float:
+        """See `Training`. `whole`: its pod, and not only its training process, on this machine."""
         role, index = victim
         if self._backend == "local":
             config_variable = f"TF_LAUNCHER_CONFIG={self._directory}/"
@@ -351,7 +375,8 @@ class Submitted:
             )
             now = time.time()
             # The training process is the newest.
-            processes.send(pids[-1:] if self._shape.in_place else pids, signal.SIGKILL)
+            in_place = self._shape.in_place and not whole
+            processes.send(pids[-1:] if in_place else pids, signal.SIGKILL)
             return now
         task = (self._run.name, self._run.namespace, role, index)
         if self._shape.deleted:

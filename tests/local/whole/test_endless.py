@@ -1,0 +1,21 @@
+"""The code of `benchmarks.endless`."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from benchmarks import endless
+from benchmarks.recovery_runs import Shape
+from tests.local.machine import linux_only
+
+pytestmark = [linux_only, pytest.mark.thorough]
+
+
+@pytest.mark.parametrize("shape", endless.SHAPES, ids=[shape.name for shape in endless.SHAPES])
+def test_kills_in_an_epoch_that_never_ends_cost_no_count(shape: Shape) -> None:
+    results = endless.train(shape, minutes=0.2, chance=random.Random(1))
+    assert results.problem == ""
+    assert sum(results.kills.values()) >= 1
+    assert results.steps > 0
