@@ -55,8 +55,13 @@ class ReplicaScorer:
         self._packed = packed or (lambda: _STEPS)
         with loop.strategy.scope():
             distributed = datasets.distributed_evaluation(loop, dataset, with_shares=True, fill=1)
-        eagerly = bool(steps.model.run_eagerly)
-        self._iteration = Iteration(loop.strategy, step, distributed, eagerly=eagerly)
+        self._iteration = Iteration(
+            loop.strategy,
+            step,
+            distributed,
+            by_batch=datasets.gathers_batches(loop, steps.model, dataset.element_spec),
+            eagerly=bool(steps.model.run_eagerly),
+        )
 
     def run(self, callbacks: Any = None) -> dict[str, float]:
         """See `Scorer`. Every task of a collective must call it."""

@@ -135,13 +135,36 @@ def _part(element: Any, replica: Any, replicas: int, size: int | None, has_share
     replica = tf.cast(replica, tf.int64)
     begin = replica * count // replicas
     number = (replica + 1) * count // replicas - begin
-    if not has_shares:
-        return cut(element, begin, number)
     share = (tf.cast(number, tf.float32) / tf.cast(count, tf.float32), number)
-    if fill:
+    if has_shares and fill:
         begin, number = tf.minimum(begin, count - 1), tf.maximum(number, 1)
-    part = cut(element, begin, number)
+
+    def of(value: Any) -> Any:
+        rows = tf.cast(batch_count(value), tf.int64)
+        is_usual = rows == count
+        with tf.control_dependencies([_divisible(is_usual, rows, count, replicas)]):
+            own_begin = tf.where(is_usual, begin, replica * rows // replicas)
+            own_number = tf.where(is_usual, number, rows // replicas)
+        return cut(value, own_begin, own_number)
+
+    # The parts of an element may be batches of their own, as of tf.data.Dataset.zip.
+    have_one_size = size is not None or len(tf.nest.flatten(element)) == 1
+    part = cut(element, begin, number) if have_one_size else tf.nest.map_structure(of, element)
+    if not has_shares:
+        return part
     return (_filled(part, number, fill) if fill > 1 else part), share
+
+
+def _divisible(is_usual: Any, rows: Any, count: Any, replicas: int) -> Any:
+    """Returns an operation that fails where a batch has parts of several sizes and the replicas do not divide
+    each: they would weigh the examples of one part otherwise than those of another.
+    """
+    message = (
+        f"the parts of a batch have different numbers of examples, and the {replicas} replicas do not divide "
+        "each of them: give each a batch size that they divide, with drop_remainder=True"
+    )
+    divides = (rows % replicas == 0) & (count % replicas == 0)
+    return tf.debugging.Assert(is_usual | divides, [message])
 
 
 def _filled(part: Any, number: Any, fill: int) -> Any:

@@ -25,6 +25,7 @@ from worker.input.dataset_transfer import carried
 from worker.input.pass_reader import PassProgress
 from worker.input.row_lookups import has_sparse_gradients, rows_vary
 from worker.input.seeding import alike, train_dataset
+from worker.tf_compat import batch_functions
 from worker.tf_compat.strategies import replicas_share_variables, uses_coordinator
 
 _BEGINNING = Position()
@@ -72,15 +73,27 @@ def wants_single_steps(loop: Loop, model: Any, element: Any) -> bool:
     even equally large batches do not give the sparse gradients of all steps the same shape. A notice says so
     where the file asks for several.
     """
-    wanted = _gathers(loop) and rows_vary(loop, model, element)
+    looks_up = _gathers(loop) and rows_vary(loop, model, element)
+    wanted = looks_up or gathers_batches(loop, model, element)
     asked = loop.parameters.steps_per_execution or 1
     if wanted and asked > 1:
+        why = (
+            "looks up another number of rows in each" if looks_up else "has a loss or metric of whole batches"
+        )
         loop.notice(
             f"spec.program.parameters.stepsPerExecution: {asked}: an execution takes one step all the same, "
-            "since the model looks up another number of rows in each, and TensorFlow gathers rows of one "
-            "shape in an execution"
+            f"since the model {why}, and TensorFlow gathers rows of one shape in an execution"
         )
     return wanted
+
+
+def gathers_batches(loop: Loop, model: Any, element: Any) -> bool:
+    """Returns whether `batch_functions` may gather batches of several shapes, with this `element_spec`: then
+    an execution must have one step only.
+    """
+    shapes = [getattr(spec, "shape", tf.TensorShape(None)) for spec in tf.nest.flatten(element)]
+    is_fixed = all(shape.is_fully_defined() for shape in shapes)
+    return _gathers(loop) and not is_fixed and batch_functions.has_own(model)
 
 
 def _gathers(loop: Loop) -> bool:

@@ -114,6 +114,32 @@ def over_replicas(*values: Any) -> tuple[Any, ...]:
     return tuple(replica.all_reduce(tf.distribute.ReduceOp.SUM, list(values)))
 
 
+def of_all_replicas(*values: Any) -> tuple[Any, ...]:
+    """Returns each of `values`, `[rows, ...]` of this replica, with the rows of all replicas in their order,
+    and without examples that do not count. Gradients reach the replica's own rows. All replicas must call it.
+    """
+    share = current()
+    if share is not None:
+        values = tuple(value[: share.examples] for value in values)
+    replica = tf.distribute.get_replica_context()
+    number, rows = replica.replica_id_in_sync_group, tf.shape(values[0])[0]
+    counts = rows * tf.one_hot(number, replica.num_replicas_in_sync, dtype=rows.dtype)
+    # By sums alone, whose gradient TensorFlow has: that of its all_gather is another all_gather.
+    counts = replica.all_reduce(tf.distribute.ReduceOp.SUM, counts)
+    before = tf.reduce_sum(counts[:number])
+    behind = tf.reduce_sum(counts) - before - rows
+
+    def padded(value: Any) -> Any:
+        numbers = tf.cast(value, tf.int32) if value.dtype == tf.bool else value
+        return tf.pad(numbers, [[before, behind], *[[0, 0]] * (value.shape.rank - 1)])
+
+    sums = replica.all_reduce(tf.distribute.ReduceOp.SUM, [padded(value) for value in values])
+    wholes = [tf.cast(whole, value.dtype) for whole, value in zip(sums, values)]
+    for whole, value in zip(wholes, values):
+        whole.set_shape([None, *value.shape[1:]])
+    return tuple(wholes)
+
+
 @contextmanager
 def of(share: Share | None, *, whole: bool = False) -> Iterator[None]:
     """Sets `share` as that of the replica that is traced in the block: Keras multiplies losses by the

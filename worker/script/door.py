@@ -73,6 +73,7 @@ class Door:
             keras_calls.on_gradients(self._check_step)
         keras_calls.save_where_told(self._strategy)
         keras_calls.call_loaded_functions()
+        keras_calls.keep_losses_whole()
         keras_calls.on_new_graph(self._outside)
         seeds.seed_all()
         self._scope = strategies.scope(self._strategy)

@@ -70,6 +70,12 @@ def is_sum(value: Any) -> bool:
     return bool(terms) and all(each.is_sum() for each in terms)
 
 
+def adds_up(value: Any) -> bool:
+    """Returns whether the values of replicas, weighed by their examples, add up to that of one process."""
+    terms = reductions(value)
+    return bool(terms) and all(each.is_sum() or each.is_mean() for each in terms)
+
+
 @contextlib.contextmanager
 def differentiated(weigh: Callable[[Any], Any] | None = None) -> Iterator[list[Any]]:
     """Yields a list to which the losses are added that this thread differentiates in the block. What `weigh`

@@ -12,7 +12,8 @@ import tensorflow as tf
 from worker.context import Loop
 from worker.failures import program_error
 from worker.input import replica_shares
-from worker.tf_compat import keras_3, keras_models, versions
+from worker.steps.reductions import adds_up
+from worker.tf_compat import batch_functions, keras_3, keras_models, versions
 from worker.tf_compat.replaced_methods import replaced
 from worker.tf_compat.strategies import replicas_share_variables, uses_coordinator
 
@@ -26,6 +27,7 @@ def replica_model(loop: Loop) -> Any:
     # with a pattern makes the import of TensorFlow half a second slower.
     warnings.filterwarnings("ignore", message="To make it possible to preserve tf.data options")
     keras_3.mend(loop.strategy, replica_shares.part, replica_shares.over_replicas)
+    batch_functions.mend(replica_shares.of_all_replicas, adds_up)
     loop.hooks.enter("running model()")
     with loop.strategy.scope(), _earlier_variables(loop.strategy):
         model = loop.program.model()

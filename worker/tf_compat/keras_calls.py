@@ -54,6 +54,40 @@ def call_loaded_functions() -> None:
     _WrapperFunction._call_flat = call_flat
 
 
+def keep_losses_whole() -> None:
+    """Has a loss that a script calls by itself, outside a step, be that of one process: Keras 3 would divide
+    it by the number of replicas, and Keras 2 refuses it.
+    """
+    if importlib.util.find_spec("keras") is not None:
+        from keras.src.losses import loss as module
+
+        for name in ("scale_loss_for_distribution", "unscale_loss_for_distribution"):
+            setattr(module, name, _within_replicas(getattr(module, name)))
+    if importlib.util.find_spec("tf_keras") is not None:
+        from tf_keras.src.losses import Loss
+        from tf_keras.src.utils import losses_utils
+
+        reduction_of, means = Loss._get_reduction, losses_utils.ReductionV2
+
+        def get_reduction(loss: Any) -> Any:
+            is_mean = loss.reduction in (means.AUTO, means.SUM_OVER_BATCH_SIZE)
+            if is_mean and tf.distribute.in_cross_replica_context():
+                return means.SUM_OVER_BATCH_SIZE
+            return reduction_of(loss)
+
+        Loss._get_reduction = get_reduction
+        scale = losses_utils.scale_loss_for_distribution
+        losses_utils.scale_loss_for_distribution = _within_replicas(scale)
+
+
+def _within_replicas(scale: Any) -> Any:
+    @functools.wraps(scale)
+    def scaled(value: Any) -> Any:
+        return value if tf.distribute.in_cross_replica_context() else scale(value)
+
+    return scaled
+
+
 def on_new_graph(around: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
     """Has `clear_session` of either Keras make its new default graph in the context `around()`. A scope of a
     strategy belongs to the graph in which it was entered.

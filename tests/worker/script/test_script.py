@@ -55,8 +55,9 @@ TRAINED = (
     "not_finite",
     "batch_hooks",
     "own_clock",
+    "of_batches",
 )
-_SERVED_OFTEN = ("csv_files", "keras_2", "not_finite", "batch_hooks")
+_SERVED_OFTEN = ("csv_files", "of_batches", "keras_2", "not_finite", "batch_hooks")
 _OFTEN = {("functional", "MultiWorkerMirrored")}
 """What is seen with every commit."""
 _LATER = {True: [pytest.mark.thorough], False: [pytest.mark.thorough, pytest.mark.nightly]}
