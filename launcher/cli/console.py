@@ -76,9 +76,9 @@ def reasons(status: RunStatus) -> Iterator[RenderableType]:
     """Yields why roles do not start, in Kubernetes' words."""
     if status.reason == ADMISSION:
         yield Text(status.message, style="yellow")
-    for role in status.roles:
+    for number, role in enumerate(status.roles):
         if role.waiting:
-            yield Text(f"{role.role} {sentences.waiting(role)}", style="yellow")
+            yield Text(f"{role.role} {sentences.waiting(role, status.roles[:number])}", style="yellow")
 
 
 class RoleTable:

@@ -72,6 +72,9 @@ def test_two_roles_that_wait_for_the_same_say_it_once() -> None:
         "waits (ImagePullBackOff), as worker does",
     ]
     assert texts(sentences.Narrator(), status) == expected
+    file = io.StringIO()
+    console.show_status(None, status, console.console(file))  # type: ignore[arg-type]
+    assert file.getvalue().count(WORDS) == 1
 
 
 def test_a_deleted_pod_that_is_replaced_is_told() -> None:

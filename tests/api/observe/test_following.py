@@ -234,8 +234,7 @@ def test_why_a_pod_is_not_made(
     follower = Follower(backend.follow(RUN, kubelet.namespace))
     status = follower.until(lambda status: role_messages(status))
     (words,) = list(role_messages(status).values())[:1]
-    assert words.startswith("FailedCreate: pods ")
-    assert "exceeded quota: two-pods" in words
+    assert words.startswith("FailedCreate: exceeded quota: two-pods, ")
     # `status` shows the same.
     assert "exceeded quota" in backend.status(RUN, kubelet.namespace).message
 

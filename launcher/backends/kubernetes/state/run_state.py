@@ -497,8 +497,8 @@ class RunState:
             return role
         warned = self._cannot_make_pods(role)
         if warned is not None:
-            message = warned.message.removeprefix("Error creating: ")
-            return dataclasses.replace(role, reason=warned.reason, message=message, waiting=True)
+            reason, message = for_user(warned.reason, warned.message)
+            return dataclasses.replace(role, reason=reason, message=message, waiting=True)
         waiting = Counter(
             (task.reason, task.message)
             for task in tasks

@@ -22,8 +22,19 @@ _CANNOT_MEND_ITSELF: Final = (
     "InvalidImageName",
 )
 _MISSING: Final = re.compile(
-    r'(?:persistentvolumeclaim|secret|configmap|storageclass\S*) "?[^"\s]+"? not found', re.IGNORECASE
+    r"(?:persistentvolumeclaim|secret|configmap|serviceaccount|runtimeclass|storageclass\S*)"
+    r' "?[^"\s]+"? not found'
+    r"|no PriorityClass with name \S+ was found",
+    re.IGNORECASE,
 )
+_REFUSED: Final = re.compile(
+    r"violates PodSecurity|(?:maximum|minimum) \S+ usage per |max limit to request ratio per |failed quota: "
+)
+"""What the API server says to pods that break a rule of their namespace. "exceeded quota" is none: another
+run may end.
+"""
+_OF_CREATION: Final = re.compile(r'^(?:Error creating: )?(?:pods "[^"]*" is forbidden: )?(?:pod rejected: )?')
+"""What stands before the reason why a pod was not made. Each try gives the pod another name."""
 _IMAGE: Final = {"ErrImagePull": "ImagePullBackOff", "ImagePullBackOff": "ImagePullBackOff"}
 _BACK_OFF: Final = re.compile(r"^Back-off pulling image .*?(?:: ErrImagePull: |$)", re.DOTALL)
 _OF_GRPC: Final = re.compile(r"rpc error: code = \w+ desc = ")
@@ -49,6 +60,46 @@ _ADVICE: Final = (
         "make the claim {0}, or mend its name: the pod starts then by itself",
     ),
     (
+        re.compile(r'serviceaccount "([^"]+)" not found'),
+        "make the ServiceAccount {0}, or mend serviceAccountName: the pod starts then by itself",
+    ),
+    (
+        re.compile(r'RuntimeClass "([^"]+)" not found'),
+        "make the RuntimeClass {0}, or mend runtimeClassName: the pod starts then by itself",
+    ),
+    (
+        re.compile(r"no PriorityClass with name (\S+) was found"),
+        "make the PriorityClass {0}, or mend priorityClassName: the pod starts then by itself",
+    ),
+    (
+        re.compile(r"violates PodSecurity .*\bvolumes?\b", re.DOTALL),
+        "mend volumes: the namespace does not allow all of them",
+    ),
+    (
+        re.compile(r"violates PodSecurity"),
+        "mend podTemplate, or have the namespace's label pod-security.kubernetes.io/enforce allow it",
+    ),
+    (
+        re.compile(r"maximum (\S+) usage per "),
+        "ask for less {0}, by resources.{0}: a LimitRange of the namespace allows no more",
+    ),
+    (
+        re.compile(r"minimum (\S+) usage per "),
+        "ask for more {0}, by resources.{0}: a LimitRange of the namespace allows no less",
+    ),
+    (
+        re.compile(r"(\S+) max limit to request ratio per "),
+        "bring resources.requests.{0} and resources.limits.{0} together, for the namespace's LimitRange",
+    ),
+    (
+        re.compile(r"failed quota: .*must specify (\S+) for: "),
+        "set resources.{0}: a quota of the namespace counts it",
+    ),
+    (
+        re.compile(r"exceeded quota: [^,]*, requested: "),
+        "ask for less in resources, or wait until another run ends",
+    ),
+    (
         re.compile(r'storageclass\S* "[^"]*" not found'),
         "mend spec.storage.storageClassName: `kubectl get storageclass` lists those there are",
     ),
@@ -63,7 +114,9 @@ def cannot_mend_itself(reason: str, message: str) -> bool:
     """Returns whether a pod waits for ever for that reason, unless somebody mends something. A node may
     become free by itself, so waiting for one does not count.
     """
-    return reason in _CANNOT_MEND_ITSELF or _MISSING.search(message) is not None
+    if reason in _CANNOT_MEND_ITSELF or _MISSING.search(message):
+        return True
+    return reason == "FailedCreate" and _REFUSED.search(message) is not None
 
 
 def cannot_be_mended(reason: str, message: str) -> bool:
@@ -93,6 +146,8 @@ def for_user(reason: str, message: str) -> tuple[str, str]:
         return reason, f"{_NO_COMMAND}{missing[1]}{advice if missing[1].startswith('python') else ''}"
     if reason == "Unschedulable":
         message = _nodes(message)
+    elif reason == "FailedCreate":
+        message = _OF_CREATION.sub("", message)
     elif reason not in ("CreateContainerConfigError", "FailedMount", "FailedScheduling"):
         return reason, message
     for pattern, advice in _ADVICE:

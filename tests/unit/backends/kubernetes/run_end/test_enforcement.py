@@ -10,7 +10,12 @@ from types import SimpleNamespace
 import pytest
 
 from launcher.backends.kubernetes.run_end.enforcement import CleanUp, CleanUpSettings
-from launcher.backends.kubernetes.state.run_state import STOPPED_ANNOTATION, RunState, slim_job
+from launcher.backends.kubernetes.state.run_state import (
+    STOPPED_ANNOTATION,
+    RunState,
+    slim_event,
+    slim_job,
+)
 from tests.unit.fake_api import Fake, says
 
 AT_ONCE = CleanUpSettings(0.0, 0.0, 0.0, 0.0, gone_seconds=0.0)
@@ -113,3 +118,28 @@ def test_what_has_started_again_has_its_time_anew(fake: Fake, monkeypatch: pytes
         )
         had_messages.append(bool(look(clean_up, seen({"chief": None, "ps": ps}))))
     assert had_messages == [False, False, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("words", "ends"),
+    [
+        ('error looking up service account ml/nosa: serviceaccount "nosa" not found', True),
+        ("exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2", False),
+    ],
+)
+def test_a_run_whose_pods_the_server_refuses_ends_unless_that_may_pass(
+    fake: Fake, words: str, ends: bool
+) -> None:
+    fake.will(says({}))
+    run_state = seen({"chief": None, "ps": None})
+    refused = {
+        "involvedObject": {"kind": "Job", "uid": "chief"},
+        "reason": "FailedCreate",
+        "message": f'Error creating: pods "demo-chief-0-abcde" is forbidden: {words}',
+        "lastTimestamp": "2026-01-01T00:00:05Z",
+    }
+    run_state.put("Event", slim_event(refused))
+    messages = look(CleanUp(fake.client, CleanUpSettings(stuck_seconds=0.0)), run_state)
+    assert [message.partition(": ")[0] for message in messages] == (
+        ["demo-chief could not start for 0 s (startingDeadlineSeconds)"] if ends else []
+    )

@@ -52,6 +52,64 @@ def test_what_is_missing_comes_with_what_to_do(reason: str, message: str, shown:
     assert for_user(reason, message) == (reason, f"{shown}; {advice}")
 
 
+RESTRICTED = 'violates PodSecurity "restricted:latest": '
+REFUSALS = [
+    (
+        'error looking up service account ml/nosa: serviceaccount "nosa" not found',
+        "make the ServiceAccount nosa, or mend serviceAccountName: the pod starts then by itself",
+    ),
+    (
+        'pod rejected: RuntimeClass "nope" not found',
+        "make the RuntimeClass nope, or mend runtimeClassName: the pod starts then by itself",
+    ),
+    (
+        "no PriorityClass with name nope was found",
+        "make the PriorityClass nope, or mend priorityClassName: the pod starts then by itself",
+    ),
+    (
+        f'{RESTRICTED}restricted volume types (volume "d" uses restricted volume type "hostPath")',
+        "mend volumes: the namespace does not allow all of them",
+    ),
+    (
+        f'{RESTRICTED}runAsNonRoot != true (pod or container "p" must set securityContext.runAsNonRoot=true)',
+        "mend podTemplate, or have the namespace's label pod-security.kubernetes.io/enforce allow it",
+    ),
+    (
+        "[maximum memory usage per Container is 512Mi, but limit is 1Gi, maximum cpu usage per Pod is 1]",
+        "ask for less memory, by resources.memory: a LimitRange of the namespace allows no more",
+    ),
+    (
+        "minimum cpu usage per Container is 100m, but request is 10m",
+        "ask for more cpu, by resources.cpu: a LimitRange of the namespace allows no less",
+    ),
+    (
+        "failed quota: q: must specify limits.cpu for: tensorflow; requests.memory for: tensorflow",
+        "set resources.limits.cpu: a quota of the namespace counts it",
+    ),
+]
+
+
+@pytest.mark.parametrize(("words", "advice"), REFUSALS, ids=[words[:30] for words, _ in REFUSALS])
+def test_a_pod_that_the_server_refuses_to_make_is_not_waited_for_without_end(words: str, advice: str) -> None:
+    """The words of an API server 1.36. Each try gives the pod another name, and the roles' differ, too."""
+    reason, message = for_user(
+        "FailedCreate", f'Error creating: pods "w-chief-0-abcde" is forbidden: {words}'
+    )
+    assert (reason, message) == ("FailedCreate", f"{words.removeprefix('pod rejected: ')}; {advice}")
+    assert cannot_mend_itself(reason, message)
+    assert not cannot_be_mended(reason, message)
+
+
+def test_a_quota_that_another_run_may_leave_is_waited_for() -> None:
+    words = "exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2"
+    reason, message = for_user("FailedCreate", f'pods "w-chief-0-abcde" is forbidden: {words}')
+    assert message == f"{words}; ask for less in resources, or wait until another run ends"
+    assert not cannot_mend_itself(reason, message)
+    busy = "Internal error occurred: failed calling webhook: connection refused"
+    assert for_user("FailedCreate", f"Error creating: {busy}") == ("FailedCreate", busy)
+    assert not cannot_mend_itself("FailedCreate", busy)
+
+
 OF_RUNC = (
     "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create "
     'failed: unable to start container process: exec: "python3": executable file not found in $PATH'
