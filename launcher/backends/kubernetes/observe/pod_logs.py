@@ -22,6 +22,7 @@ from worker.contract.records import Record
 _MAX_LINE_BYTES: Final = 1 << 20
 """A longer line is cut off."""
 
+_STAMP: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
 _FRACTION: Final = re.compile(r"\.[0-9]+")
 _ANSWER_SECONDS: Final = 30.0
 _PAUSE_SECONDS: Final = 1.0
@@ -120,6 +121,9 @@ class PodLog:
         for line in stream.lines(_MAX_LINE_BYTES, within):
             time, _, content = line.partition(b" ")
             stamp = time.decode(errors="replace")
+            # kubelet answers in sentences of its own, such as "unable to retrieve container logs for ...".
+            if not _STAMP.fullmatch(stamp):
+                continue
             # sinceTime counts whole seconds, so some lines come again.
             if stamp <= after:
                 continue

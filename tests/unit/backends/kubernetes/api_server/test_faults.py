@@ -242,8 +242,17 @@ def test_a_log_that_is_read_is_closed_from_outside(fake: Fake) -> None:
     assert not tail.is_alive()
 
 
+def test_what_kubelet_writes_among_the_lines_is_not_the_program_s(fake: Fake) -> None:
+    sentence = b"unable to retrieve container logs for containerd://0123abcd\n"
+    fake.will(streams(line(1, "one"), sentence), streams(sentence, b"\n", line(2, "two")))
+    log = PodLog(fake.client, SOURCE)
+    assert [each.text for each in log.read()] == ["one"]
+    assert [each.text for each in log.read()] == ["two"]
+    assert fake.asked[1][1]["sinceTime"] == "2026-01-01T00:00:01.5Z"
+
+
 def test_a_line_without_end_is_cut(fake: Fake) -> None:
-    fake.will(streams(*[b"x" * (1 << 16)] * 40, b"\n", line(2, "two")))
+    fake.will(streams(line(1, "").rstrip(b"\n"), *[b"x" * (1 << 16)] * 40, b"\n", line(2, "two")))
     lines = list(PodLog(fake.client, SOURCE).read())
     assert [len(each.text) <= 1 << 20 for each in lines] == [True, True]
     assert lines[-1].text == "two"
