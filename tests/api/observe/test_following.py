@@ -167,6 +167,23 @@ def test_a_run_that_is_deleted_under_our_eyes(
     assert wait_for(quiet)
 
 
+def test_a_run_that_goes_with_its_namespace_says_so(
+    api: Api, backend: KubernetesBackend, follower: Follower, kubelet: Kubelet
+) -> None:
+    follower.until(lambda status: len(status.tasks) == 5)
+    assert api.request("DELETE", f"api/v1/namespaces/{kubelet.namespace}").status == 200
+    backend.delete(RUN, kubelet.namespace)
+    try:
+        words = follower.rest().message
+    except NotFoundError as error:
+        words = error.message
+    space = f"namespace {kubelet.namespace}"
+    assert words in (
+        f"run mnist was deleted with its {space}",
+        f"{space} is being deleted, and the run with it",
+    )
+
+
 def test_a_run_that_is_cleaned_up_at_its_end(
     backend: KubernetesBackend, kubelet: Kubelet, tmp_path: Path
 ) -> None:

@@ -22,6 +22,7 @@ from launcher.backends.kubernetes.observe.session import (
     TICK_SECONDS,
     Session,
     look,
+    namespace_dies,
     note_dying_namespace,
     notice,
 )
@@ -125,7 +126,8 @@ def follow(client: Client, namespace: str, root: RootObject, settings: CleanUpSe
             if session.run_state.deleted:
                 last = news.lines + _last_words(session)
                 records.add(last)
-                yield _update(client, _at_deletion(session.run_state, records, root.run), last)
+                final = _at_deletion(client, namespace, session.run_state, records, root.run)
+                yield _update(client, final, last)
                 return
             if news.changed or began_before_us is None:
                 pods = session.run_state.pods()
@@ -162,12 +164,15 @@ def _update(client: Client, status: RunStatus, lines: list[LogLine]) -> Update:
     return Update(local_status(status, client.ahead), local_lines(lines, client.ahead))
 
 
-def _at_deletion(run_state: RunState, records: LatestRecords, run: str) -> RunStatus:
+def _at_deletion(
+    client: Client, namespace: str, run_state: RunState, records: LatestRecords, run: str
+) -> RunStatus:
     """The status of a run that was deleted while it was followed. Raises NotFoundError unless it had ended
     before, as when its ttlSecondsAfterFinished is over.
     """
     if run_state.primary is None or not stopping.is_over(run_state.primary):
-        raise NotFoundError(f"run {run} was deleted")
+        dies = namespace_dies(client, namespace)
+        raise NotFoundError(f"run {run} was deleted{f' with its namespace {namespace}' if dies else ''}")
     return dataclasses.replace(run_state.status(records.of_task), ended=True)
 
 

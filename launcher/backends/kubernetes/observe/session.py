@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from dataclasses import dataclass
 from typing import Final
 
 from launcher.backends.base import PROGRAM, LogLine
+from launcher.backends.kubernetes.api_server.api_errors import ApiError
 from launcher.backends.kubernetes.api_server.client import Client
 from launcher.backends.kubernetes.observe.pod_logs import LogSource, PodLog, Tail, Unread
 from launcher.backends.kubernetes.observe.watch import (
@@ -52,11 +52,17 @@ def look(client: Client, namespace: str, root: RootObject) -> RunState:
 
 def note_dying_namespace(client: Client, namespace: str, run_state: RunState) -> bool:
     """Looks whether a run stands still because its namespace is being deleted. Returns whether it is."""
-    if run_state.stands_still:
-        with contextlib.suppress(BackendError):  # who may not look at it does not know
-            if (client.namespace(namespace).get("status") or {}).get("phase") == "Terminating":
-                run_state.dying_namespace = namespace
+    if run_state.stands_still and namespace_dies(client, namespace):
+        run_state.dying_namespace = namespace
     return bool(run_state.dying_namespace)
+
+
+def namespace_dies(client: Client, namespace: str) -> bool:
+    """Whether the namespace is being deleted, or is gone. Who may not look at it does not know."""
+    try:
+        return (client.namespace(namespace).get("status") or {}).get("phase") == "Terminating"
+    except BackendError as error:
+        return isinstance(error, ApiError) and error.status == 404
 
 
 @dataclass(frozen=True)

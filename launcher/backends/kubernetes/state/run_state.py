@@ -398,11 +398,14 @@ class RunState:
 
     @property
     def stands_still(self) -> bool:
-        """Whether the run goes on, and none of its pods does."""
+        """Whether the run goes on, and none of its pods does, or those that do are being deleted."""
         primary = self.primary
         if primary is None or primary["spec"].get("suspend") or self.queue:
             return False
-        going = any(pod["status"]["phase"] in ("Pending", "Running") for pod in self._pods.values())
+        going = any(
+            pod["status"]["phase"] in ("Pending", "Running") and not pod["metadata"]["deletionTimestamp"]
+            for pod in self._pods.values()
+        )
         return not going and fold([primary], []).phase not in _TERMINAL
 
     def _age(self, pod: SlimPod) -> tuple[str, int]:

@@ -223,6 +223,9 @@ def test_a_run_whose_namespace_is_being_deleted_is_lost() -> None:
     seen = run_state([job("chief"), job("worker", 2)], dead)
     assert seen.stands_still
     assert not run_state([job("chief"), job("worker", 2)], [*dead, pod("chief", 0)]).stands_still
+    leaving = pod("chief", 0, phase="Running")
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:09Z"
+    assert run_state([job("chief"), job("worker", 2)], [*dead, leaving]).stands_still
     assert not seen.status({}).ended
     seen.dying_namespace = "default"
     folded = seen.status({})
