@@ -195,8 +195,8 @@ class Session:
             return []
         self._has_unread_log = True
         whose = f"{message.source.role} {message.source.index}"
-        told = f"the log of {whose} cannot be read: {message.error.words}"
-        return [f"{told}. The run goes on, and its lines come when its node answers"]
+        reason = f"the log of {whose} cannot be read: {message.error.words}"
+        return [f"{reason}. The run goes on, and its lines come when its node answers"]
 
     def _connection(self, message: Lost | Regained | Denied) -> list[str]:
         if message.kind not in self._needed:
