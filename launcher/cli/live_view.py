@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -43,20 +44,23 @@ def watch(
     timeout: float | None = None,
     printing: str = "",
     out: Console | None = None,
+    interrupts: Interrupts | None = None,
 ) -> int:
     """Follows the run to its end, prints its summary and cleans up; or follows it until every task runs.
     Returns the command's exit code. The output of the first task of the role `printing` is shown.
 
     Ctrl-C and SIGTERM stop the run, and a second one stops it at once. Without `stop_on_interrupt` they end
-    only the watching, and the run continues. Raises ConflictError when the run has not ended after `timeout`
-    seconds.
+    only the watching, and the run continues. `interrupts` counts those since before this call. Raises
+    ConflictError when the run has not ended after `timeout` seconds.
     """
     out = out or console()
     began = time.monotonic()
     status: RunStatus | None = None
     seen: RunStatus | None = None
     obeyed = 0
-    with Interrupts() as interrupts, View(out, printing) as view:
+    with contextlib.ExitStack() as stack:
+        interrupts = interrupts or stack.enter_context(Interrupts())
+        view = stack.enter_context(View(out, printing))
         for update in backend.follow(run, namespace):
             if update.status is not seen:
                 seen = update.status

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from launcher.cli import arguments as shared
 from launcher.cli import from_file, one_run
+from launcher.cli.interrupts import Interrupts
 from launcher.cli.strict_parser import StrictParser
 from launcher.cli.usage import wrong_usage
-from launcher.errors import INTERRUPTED, LauncherError
+from launcher.errors import INTERRUPTED, LauncherError, NotFoundError
 from launcher.object_names import PROGRAM
 
 if TYPE_CHECKING:
-    from launcher.backends.base import Plan
+    from launcher.backends.base import Backend, Plan
 
 
 def arguments(parser: StrictParser) -> None:
@@ -77,6 +79,18 @@ def run(options: Namespace) -> int:
     backend = backend_choice.named(
         options.backend, options.context, one_run.patience(options), allow_network=options.allow_network
     )
+    begun: list[Plan] = []
+    try:
+        return _submit(options, backend, begun)
+    except KeyboardInterrupt:
+        if begun and options.backend == "local":
+            raise  # the run ends with this process
+        print(_after_interruption(backend, begun), file=sys.stderr)
+        return INTERRUPTED
+
+
+def _submit(options: Namespace, backend: Backend, begun: list[Plan]) -> int:
+    """Starts the runs, and follows them; `begun` gets the plan of each before anything is made of it."""
     try:
         # The backend connects while the file is read.
         backend.prepare()
@@ -87,6 +101,7 @@ def run(options: Namespace) -> int:
 
     worst = 0
     for plan in from_file.plans(options, backend.namespace):
+        begun.append(plan)
         run = api.start(
             plan, backend, detach=options.detach, replace=options.replace, owners=options.owned_by or ()
         )
@@ -98,19 +113,38 @@ def run(options: Namespace) -> int:
         else:
             # A run on a cluster continues without this process. On this machine its tasks would use cores
             # after Ctrl-C.
-            from launcher.cli import live_view  # once the tasks have been started
+            with Interrupts() as interrupts:
+                from launcher.cli import live_view  # once the tasks have been started
 
-            code = live_view.watch(
-                backend,
-                run.name,
-                run.namespace,
-                stop_on_interrupt=options.backend == "local",
-                printing=_script_role(plan),
-            )
+                code = live_view.watch(
+                    backend,
+                    run.name,
+                    run.namespace,
+                    stop_on_interrupt=options.backend == "local",
+                    printing=_script_role(plan),
+                    interrupts=interrupts,
+                )
             worst = worst or code
             if code >= INTERRUPTED:
                 break
     return worst
+
+
+def _after_interruption(backend: Backend, begun: Sequence[Plan]) -> str:
+    """Returns what Ctrl-C has left of the latest run, which may have been made, or removed again."""
+    if not begun:
+        return "interrupted; nothing was made"
+    run, namespace = begun[-1].run, begun[-1].namespace
+    try:
+        status = backend.status(run, namespace)
+    except NotFoundError:
+        return f"interrupted; there is no run {run}"
+    except LauncherError as error:
+        return f"interrupted; whether there is a run {run} is not known: {error.message}"
+    if status.ended:
+        return f"interrupted; run {run} has ended before, and is left as it is"
+    arguments = run + backend.options(namespace)
+    return f"run {run} is still running; `{PROGRAM} wait {arguments}` follows it again"
 
 
 def _dry_run(options: Namespace) -> int:

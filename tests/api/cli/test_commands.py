@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+import launcher.run
 from launcher.backends.base import Selection
 from launcher.backends.kubernetes.backend import KubernetesBackend
-from launcher.cli import parser
+from launcher.backends.kubernetes.deploy.submission import Submission
+from launcher.cli import from_file, live_view, parser
 from launcher.status import Phase
 from tests.api.kubelet import Kubelet, bind, node
 from tests.api.plain_requests import Api, wait_for
@@ -138,6 +143,37 @@ def test_replace(api: Api, run: Run, file: str, namespace: str) -> None:
     assert code == 0
     assert "run mnist, which went on, is deleted and replaced\n" in err
     assert sum(1 for job in api.list("Job", namespace) if job["spec"]["completions"] == 3) == 1
+
+
+@pytest.mark.parametrize("when", ["reading", "making", "made", "before the first update"])
+def test_who_interrupts_a_submission_learns_what_is_left(
+    api: Api, run: Run, file: str, namespace: str, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    target, name = {
+        "reading": (from_file, "load"),
+        "making": (Submission, "_take_over"),
+        "made": (launcher.run.Run, "__init__"),
+        "before the first update": (live_view, "watch"),
+    }[when]
+    original = getattr(target, name)
+    once = iter([signal.SIGINT])
+
+    def interrupted(*arguments: Any, **options: Any) -> Any:
+        for number in once:
+            signal.pthread_kill(threading.main_thread().ident or 0, number)
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(target, name, interrupted)
+    code, out, err = run("submit", file, "-n", namespace)
+    goes_on = f"is still running; `python -m launcher wait {RUN} -n {namespace}` follows it again"
+    assert code == 130
+    assert {
+        "reading": "interrupted; nothing was made\n",
+        "making": f"interrupted; there is no run {RUN}\n",
+        "made": f"run {RUN} {goes_on}\n",
+        "before the first update": goes_on,
+    }[when] in out + err
+    assert len(api.list("Job", namespace)) == {"reading": 0, "making": 0}.get(when, 4)
 
 
 def test_the_printed_role_is_enough_for_the_whole_life_of_a_run(
