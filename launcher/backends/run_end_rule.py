@@ -179,7 +179,7 @@ def _before_the_end(primary: Role, others: Sequence[Role], now: float, limits: L
     due, why = min(missed)
     if now < due:
         return Decision(due=due)
-    notice = f"{why}: {primary.job} is stopped"
+    notice = f"{why}; {primary.job} is stopped"
     return Decision(stops=(Stop((primary.job,), RUN_FAILED, f"Stopped, since {why}", notice, why),))
 
 

@@ -115,7 +115,7 @@ def test_a_run_ends_when_fewer_workers_are_left_than_it_needs(
     (notice,) = follower.notices
     assert notice == (
         "1 task is left of mnist-worker, the others have failed for good "
-        "(mnist-worker-0 ended with exit code 1), and the run needs 2: mnist-chief is stopped"
+        "(mnist-worker-0 ended with exit code 1), and the run needs 2; mnist-chief is stopped"
     )
 
 

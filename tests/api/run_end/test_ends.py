@@ -185,7 +185,7 @@ def test_a_run_that_cannot_go_on_is_ended_by_who_follows_it(
         printed = " ".join(capsys.readouterr().out.split())
     why = f"mnist-{role} has failed (mnist-{role}-"
     assert why in printed
-    assert "and the run cannot go on without it: mnist-chief is stopped" in printed
+    assert "and the run cannot go on without it; mnist-chief is stopped" in printed
     assert "ended with exit code 3 The end of its log: no space left" in printed
     status = backend.status(RUN, kubelet.namespace)
     assert (status.phase, status.reason) == (Phase.FAILED, "RunFailed")

@@ -149,7 +149,7 @@ def test_a_primary_is_stopped_some_time_after_what_it_needs_has_failed() -> None
     assert decide(CHIEF, [failed], "Running", 50.0) == Decision(due=50.0 + FAILED_SECONDS)
     (stop,) = decide(CHIEF, [failed], "Running", 50.0 + FAILED_SECONDS).stops
     assert stop.notice == (
-        "demo-worker has failed, and the run cannot go on without it: demo-chief is stopped"
+        "demo-worker has failed, and the run cannot go on without it; demo-chief is stopped"
     )
 
 

@@ -14,7 +14,11 @@ from launcher.backends.kubernetes.api_server.api_errors import ApiError, Unreach
 from launcher.backends.kubernetes.api_server.client import Client
 from launcher.backends.kubernetes.run_end import stopping
 from launcher.backends.kubernetes.state.run_state import STOPPED_ANNOTATION, RunState
-from launcher.backends.kubernetes.state.waiting_reasons import cannot_be_mended, cannot_mend_itself
+from launcher.backends.kubernetes.state.waiting_reasons import (
+    at_the_end,
+    cannot_be_mended,
+    cannot_mend_itself,
+)
 from launcher.backends.run_end_rule import Limits, Role, Since, Stop, least
 from launcher.status import Phase, RoleStatus, RunStatus
 
@@ -103,7 +107,7 @@ class CleanUp:
                 least=least(role.elastic),
                 left=_left(role),
                 short_since=self._short.see(role.job, is_so=_left(role) < least(role.elastic), now=now),
-                stuck=self._tasks.hopeless.get(role.role, role.message),
+                stuck=at_the_end(self._tasks.hopeless.get(role.role, role.message)),
                 stuck_since=self._stuck.see(
                     role.job, is_so=role.role in self._tasks.hopeless or _is_stuck(role), now=now
                 ),

@@ -24,7 +24,8 @@ _CANNOT_MEND_ITSELF: Final = (
 _MISSING: Final = re.compile(
     r"(?:persistentvolumeclaim|secret|configmap|serviceaccount|runtimeclass|storageclass\S*)"
     r' "?[^"\s]+"? not found'
-    r"|no PriorityClass with name \S+ was found",
+    r"|no PriorityClass with name \S+ was found"
+    r"|couldn't find key \S+ in |references non-existent (?:config|secret) key",
     re.IGNORECASE,
 )
 _REFUSED: Final = re.compile(
@@ -45,8 +46,10 @@ _NOT_IN_IMAGE: Final = re.compile(
     r'exec: "([^"]+)": (?:executable file not found in \$PATH|.*no such file or directory)', re.DOTALL
 )
 _NO_COMMAND: Final = "the image has no "
+_PYTHON: Final = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
 _MEND_IMAGE: Final = "; mend the image's name, or name a Secret for the registry in imagePullSecrets"
 
+_BY_ITSELF: Final = ": the pod starts then by itself"
 _INSUFFICIENT: Final = re.compile(r"Insufficient ([\w./-]*\w)")
 _ADVICE: Final = (
     (
@@ -57,19 +60,31 @@ _ADVICE: Final = (
     (re.compile(r"untolerated taint"), "add tolerations for the nodes' taints"),
     (
         re.compile(r'persistentvolumeclaim "(\S+)" not found'),
-        "make the claim {0}, or mend its name: the pod starts then by itself",
+        "make the claim {0}, or mend its name" + _BY_ITSELF,
     ),
     (
         re.compile(r'serviceaccount "([^"]+)" not found'),
-        "make the ServiceAccount {0}, or mend serviceAccountName: the pod starts then by itself",
+        "make the ServiceAccount {0}, or mend serviceAccountName" + _BY_ITSELF,
     ),
     (
         re.compile(r'RuntimeClass "([^"]+)" not found'),
-        "make the RuntimeClass {0}, or mend runtimeClassName: the pod starts then by itself",
+        "make the RuntimeClass {0}, or mend runtimeClassName" + _BY_ITSELF,
     ),
     (
         re.compile(r"no PriorityClass with name (\S+) was found"),
-        "make the PriorityClass {0}, or mend priorityClassName: the pod starts then by itself",
+        "make the PriorityClass {0}, or mend priorityClassName" + _BY_ITSELF,
+    ),
+    (
+        re.compile(r"couldn't find key (\S+) in (ConfigMap|Secret) (?:\S+/)?(\S+)"),
+        "add the key {0} to the {1} {2}, or mend its name" + _BY_ITSELF,
+    ),
+    (
+        re.compile(r"references non-existent (?:config|secret) key: (\S+)"),
+        "add the key {0}, or mend items in volumes" + _BY_ITSELF,
+    ),
+    (
+        re.compile(r"is not present with pull policy of Never"),
+        "load the image onto the nodes, or mend image or imagePullPolicy",
     ),
     (
         re.compile(r"violates PodSecurity .*\bvolumes?\b", re.DOTALL),
@@ -105,9 +120,10 @@ _ADVICE: Final = (
     ),
     (
         re.compile(r"(secret|configmap) \"?([^\"\s]+)\"? not found"),
-        "make the {0} {1}, or mend its name: the pod starts then by itself",
+        "make the {0} {1}, or mend its name" + _BY_ITSELF,
     ),
 )
+_WITH_ADVICE: Final = ("CreateContainerConfigError", "ErrImageNeverPull", "FailedMount", "FailedScheduling")
 
 
 def cannot_mend_itself(reason: str, message: str) -> bool:
@@ -142,18 +158,26 @@ def for_user(reason: str, message: str) -> tuple[str, str]:
     if reason in _IMAGE:
         return _IMAGE[reason], _image(message) + _MEND_IMAGE
     if reason == "StartError" and (missing := _NOT_IN_IMAGE.search(message)):
-        advice = "; submit the run again with one that has TensorFlow and Python 3.9 or newer"
-        return reason, f"{_NO_COMMAND}{missing[1]}{advice if missing[1].startswith('python') else ''}"
+        if _PYTHON.fullmatch(missing[1]):
+            advice = "submit the run again with one that has TensorFlow and Python 3.9 or newer"
+        else:
+            advice = "mend command, or name an image that has it"
+        return reason, f"{_NO_COMMAND}{missing[1]}; {advice}"
     if reason == "Unschedulable":
         message = _nodes(message)
     elif reason == "FailedCreate":
         message = _OF_CREATION.sub("", message)
-    elif reason not in ("CreateContainerConfigError", "FailedMount", "FailedScheduling"):
+    elif reason not in _WITH_ADVICE:
         return reason, message
     for pattern, advice in _ADVICE:
         if match := pattern.search(message):
             return reason, f"{message.rstrip('.')}; {advice.format(*match.groups())}"
     return reason, message
+
+
+def at_the_end(message: str) -> str:
+    """Returns what `for_user` has made, for a run that is ended for it: nothing starts then by itself."""
+    return message.replace(_BY_ITSELF, "")
 
 
 def _image(message: str) -> str:

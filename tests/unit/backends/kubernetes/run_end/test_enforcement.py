@@ -101,7 +101,7 @@ def test_a_primary_that_we_have_stopped_is_not_waited_for_without_end(fake: Fake
     fake.will(says({}))
     clean_up = CleanUp(fake.client, AT_ONCE)
     doomed = seen({"chief": None, "ps": FAILED})
-    assert look(clean_up, doomed)[0].endswith("cannot go on without it: demo-chief is stopped")
+    assert look(clean_up, doomed)[0].endswith("cannot go on without it; demo-chief is stopped")
     assert look(clean_up, doomed) == ["demo-chief was stopped and does not end; its nodes may not answer"]
     assert clean_up.gave_up
 
@@ -143,3 +143,6 @@ def test_a_run_whose_pods_the_server_refuses_ends_unless_that_may_pass(
     assert [message.partition(": ")[0] for message in messages] == (
         ["demo-chief could not start for 0 s (startingDeadlineSeconds)"] if ends else []
     )
+    assert all(
+        message.endswith("or mend serviceAccountName; demo-chief is stopped") for message in messages
+    ), "nothing starts by itself any more"

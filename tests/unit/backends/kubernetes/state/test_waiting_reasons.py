@@ -46,6 +46,24 @@ def test_an_image_that_cannot_be_pulled_is_said_in_one_way() -> None:
             'secret "absent" not found',
             "make the secret absent, or mend its name: the pod starts then by itself",
         ),
+        (
+            "CreateContainerConfigError",
+            "couldn't find key k in ConfigMap ml/settings",
+            "couldn't find key k in ConfigMap ml/settings",
+            "add the key k to the ConfigMap settings, or mend its name: the pod starts then by itself",
+        ),
+        (
+            "FailedMount",
+            'MountVolume.SetUp failed for volume "c" : configmap references non-existent config key: k',
+            'MountVolume.SetUp failed for volume "c" : configmap references non-existent config key: k',
+            "add the key k, or mend items in volumes: the pod starts then by itself",
+        ),
+        (
+            "ErrImageNeverPull",
+            'Container image "x:1" is not present with pull policy of Never',
+            'Container image "x:1" is not present with pull policy of Never',
+            "load the image onto the nodes, or mend image or imagePullPolicy",
+        ),
     ],
 )
 def test_what_is_missing_comes_with_what_to_do(reason: str, message: str, shown: str, advice: str) -> None:
@@ -122,8 +140,12 @@ def test_a_command_that_the_image_lacks_is_named_and_ends_the_run() -> None:
     assert cannot_be_mended(reason, message)
     assert not cannot_be_mended(*for_user("StartError", "OCI runtime create failed: no space left on device"))
     assert (
-        for_user("StartError", OF_RUNC.replace("python3", "./train.sh"))[1] == "the image has no ./train.sh"
+        " TensorFlow and Python " in for_user("StartError", OF_RUNC.replace("python3", "/usr/bin/python"))[1]
     )
+    for other in ("./train.sh", "pythonn", "python-train"):
+        assert for_user("StartError", OF_RUNC.replace("python3", other))[1] == (
+            f"the image has no {other}; mend command, or name an image that has it"
+        )
 
 
 @pytest.mark.parametrize(
@@ -131,6 +153,7 @@ def test_a_command_that_the_image_lacks_is_named_and_ends_the_run() -> None:
     [
         ('MountVolume.SetUp failed for volume "s" : secret "nope" not found', True),
         ('0/1 nodes are available: persistentvolumeclaim "nope" not found', True),
+        ('MountVolume.SetUp failed for volume "c" : configmap references non-existent config key: k', True),
         ('claim x-model: storageclass.storage.k8s.io "nope" not found', True),
         ("0/1 nodes are available: 1 Insufficient cpu", False),
     ],
