@@ -184,6 +184,9 @@ def test_what_may_change_is_changed(
     ("override", "difference"),
     [
         ("spec.worker.replicas=3", "spec.worker.replicas: 2 -> 3"),
+        ("spec.worker.replicas=1", "spec.worker.replicas: 2 -> 1"),
+        ("spec.runPolicy.stallSeconds=50", "spec.runPolicy.stallSeconds: 600 -> 50"),
+        ("spec.ps.replicas=2", "spec.ps.replicas: 1 -> 2"),
         ("spec.image=other:1", 'spec.image: nothing -> "other:1"'),
         ("spec.program.parameters.epochs=9", "spec.program.parameters.epochs: nothing -> 9"),
     ],

@@ -405,7 +405,31 @@ def _spec_differences(live: Object, planned: Object) -> Iterator[str]:
     """The difference in fields of the file that was submitted."""
     before, after = submitted(live), submitted(planned)
     if before is not None and after is not None:
-        yield from differences(before, after)
+        yield from differences(_with_defaults(before, after), _with_defaults(after, before))
+
+
+def _with_defaults(given: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The file, which lacks fields that have their defaults, with those that the `other` file gives."""
+    from launcher.config.spec import TrainingCluster
+
+    try:
+        cluster = TrainingCluster.model_validate_json(json.dumps(given), by_alias=True, by_name=False)
+    except ValueError:
+        return given  # another version's
+    return _completed(given, other, cluster.model_dump(mode="json", by_alias=True))
+
+
+def _completed(
+    given: Mapping[str, Any], other: Mapping[str, Any], full: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    filled = dict(given)
+    for key, value in other.items():
+        inner = full.get(key)
+        if key not in given and isinstance(inner, bool | int | float | str):
+            filled[key] = inner
+        elif all(isinstance(each, Mapping) for each in (value, inner, given.get(key, {}))):
+            filled[key] = _completed(given.get(key, {}), value, full[key])
+    return filled
 
 
 def _comparable(item: Mapping[str, Any]) -> Object:
