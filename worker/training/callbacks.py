@@ -104,8 +104,8 @@ class StopTogether(keras_models.Callback):
     def agree(self) -> None:
         """Must be called by all tasks, after hooks that may have stopped the training."""
         if self._has_several:
-            said = tf.constant(float(bool(self.model.stop_training)))
-            self.model.stop_training = bool(self._total(said) > 0)
+            stops = tf.constant(float(bool(self.model.stop_training)))
+            self.model.stop_training = bool(self._total(stops) > 0)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Agrees."""
