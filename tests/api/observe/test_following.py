@@ -339,6 +339,22 @@ def test_logs_that_cannot_be_read(api: Api, follower: Follower, kubelet: Kubelet
         assert "connection refused" in notice
 
 
+def test_a_restart_in_a_pod_whose_log_is_not_followed_is_a_line_once(
+    api: Api, follower: Follower, kubelet: Kubelet, tmp_path: Path
+) -> None:
+    space = kubelet.namespace
+    with node(api, tmp_path, space) as served:
+        for pod in kubelet.pending_all(5):
+            bind(api, pod, space)
+            if pod["spec"]["hostname"] == "mnist-worker-1":
+                restarted = record("mnist-worker-1", Event.RESTARTED, restart=1, exit_code=137)
+                served.write(pod["metadata"]["name"], restarted, restarted)
+        start_all(kubelet)
+        follower.until(lambda _: any("restarted" in text for text in follower.texts))
+        follower.until(lambda _: True)
+        assert sum("restarted" in text for text in follower.texts) == 1
+
+
 def test_logs_and_what_they_tell(
     api: Api, backend: KubernetesBackend, follower: Follower, kubelet: Kubelet, tmp_path: Path
 ) -> None:

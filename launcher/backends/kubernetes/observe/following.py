@@ -142,14 +142,15 @@ def follow(client: Client, namespace: str, root: RootObject, settings: CleanUpSe
                 look_at = now + _NAMESPACE_SECONDS
                 if note_dying_namespace(client, namespace, session.run_state):
                     status = None
-            of_others = records.add(others.look(session.run_state))
+            lines_of_others = others.look(session.run_state)
+            of_others = records.add(lines_of_others)
             if records.add(news.lines) or of_others or news.changed or status is None:
                 status = session.run_state.status(records.of_task)
             notices = [*news.notices, *clean_up.see_to(status, session.run_state)]
             if client.ahead and not skew_reported:
                 skew_reported = True
                 notices.append(disagreement(client.ahead))
-            lines = [*news.lines, *map(notice, notices)]
+            lines = [*news.lines, *others.new_restarts(lines_of_others), *map(notice, notices)]
             if status.ended or clean_up.gave_up:
                 last = _last_words(session)
                 records.add(last)

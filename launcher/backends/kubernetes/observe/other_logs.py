@@ -77,6 +77,7 @@ class OtherLogs:
         self._next = 0.0
         self._known: set[str] = set()
         """The names of pods that were read before."""
+        self._restarts: set[tuple[str, int, float]] = set()
 
     def look(self, run_state: RunState) -> list[LogLine]:
         """Returns what has been read since the last call, and begins to read again when it is time."""
@@ -87,6 +88,16 @@ class OtherLogs:
             self._next = float("inf")
             threading.Thread(target=self._read, args=[pods], name="other-logs", daemon=True).start()
         return lines
+
+    def new_restarts(self, lines: Sequence[LogLine]) -> list[LogLine]:
+        """Returns those of the lines that tell of a restart in its pod, each once: lines are read again."""
+        new = []
+        for line in lines:
+            if line.record is not None and line.record.event == Event.RESTARTED:
+                restart = (line.role, line.index, line.record.time)
+                new += [line] if restart not in self._restarts else []
+                self._restarts.add(restart)
+        return new
 
     def _read(self, pods: Sequence[SlimPod]) -> None:
         try:
