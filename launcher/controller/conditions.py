@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from launcher.status import Phase, RunStatus, TaskStatus
+from launcher.status import Phase, RoleStatus, RunStatus, TaskStatus
 
 Status = dict[str, Any]
 
@@ -29,6 +29,9 @@ _JOB_REASONS: Final = {
     "BackoffLimitExceeded": "it has reached the specified backoff limit",
 }
 """By the reasons of Kubernetes' Jobs."""
+
+_ENDED: Final = (143, 137)
+"""Exit codes of a task that was ended: by SIGTERM, and by SIGKILL after its grace period."""
 
 
 def is_true(status: Mapping[str, Any], kind: str) -> bool:
@@ -76,16 +79,17 @@ def of_run(
         _set(new_status, SUSPENDED, f"TFJob {name} is resumed.", now, holds=False, reason_end=_RESUMED)
         new_status["startTime"] = time_of(now)
     new_status.setdefault("startTime", time_of(run.started or now))
-    counts = {types[role.role]: _counts(run, role.role) for role in run.roles if role.role in types}
-    new_status["replicaStatuses"] = counts
+    before = status.get("replicaStatuses") or {}
+    new_status["replicaStatuses"] = {
+        types[role.role]: _counts(run, role, before.get(types[role.role]) or {})
+        for role in run.roles
+        if role.role in types
+    }
     path = f"{namespace}/{name}"
     if run.phase in (Phase.SUCCEEDED, Phase.FAILED):
         new_status.setdefault("completionTime", time_of(run.finished or now))
         if run.phase is Phase.SUCCEEDED:
             _set(new_status, SUCCEEDED, f"TFJob {path} successfully completed.", now)
-            for each in counts.values():  # what is left of a run that has succeeded has, too
-                each["succeeded"] += each["active"]
-                each["active"] = 0
         else:
             _set(new_status, FAILED, _why_failed(run, path, name, types), now)
         return new_status
@@ -124,10 +128,20 @@ def _is_again(task: TaskStatus) -> bool:
     return task.phase is Phase.PENDING and before is not None and before.exit_code not in (None, 0)
 
 
-def _counts(run: RunStatus, role: str) -> Status:
-    phases = [task.phase for task in run.tasks if task.role == role]
+def _counts(run: RunStatus, role: RoleStatus, before: Mapping[str, int]) -> Status:
+    tasks = [task for task in run.tasks if task.role == role.role]
+    phases = [task.phase for task in tasks]
     kinds = {"active": Phase.RUNNING, "succeeded": Phase.SUCCEEDED, "failed": Phase.FAILED}
-    return {kind: phases.count(phase) for kind, phase in kinds.items()}
+    counts = {kind: phases.count(phase) for kind, phase in kinds.items()}
+    if run.phase is Phase.SUSPENDED:  # tasks that have saved and left have not succeeded
+        return {**dict.fromkeys(counts, 0), **before, "active": 0}
+    if run.phase in (Phase.SUCCEEDED, Phase.FAILED) and not tasks:  # its Job is seen before its pods
+        counts |= {"succeeded": role.succeeded, "failed": min(role.failed, role.desired - role.succeeded)}
+    if run.phase is Phase.SUCCEEDED:  # what was left of it, and was ended with it, has succeeded, too
+        ended = sum(task.phase is Phase.FAILED and task.exit_code in _ENDED for task in tasks)
+        counts["failed"] -= ended
+        counts |= {"active": 0, "succeeded": role.desired - counts["failed"]}
+    return counts
 
 
 def _why_failed(run: RunStatus, path: str, name: str, types: Mapping[str, str]) -> str:

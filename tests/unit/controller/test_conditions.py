@@ -61,6 +61,28 @@ def test_a_run_that_succeeds() -> None:
     assert news == [("TFJobSucceeded", "TFJob ads/click successfully completed.")]
 
 
+def test_workers_that_the_end_of_the_run_has_ended_have_succeeded() -> None:
+    chief, done = a_task("chief", 0, Phase.SUCCEEDED), a_task("worker", 0, Phase.SUCCEEDED)
+    ended = a_task("worker", 1, Phase.FAILED, exit_code=143)
+    failed = a_task("worker", 2, Phase.FAILED, exit_code=1)
+    counts = of({}, a_run(Phase.SUCCEEDED, chief, done, ended, failed))["replicaStatuses"]
+    assert counts["Worker"] == {"active": 0, "succeeded": 2, "failed": 1}
+
+
+@pytest.mark.parametrize(("phase", "succeeded"), [(Phase.SUCCEEDED, 1), (Phase.FAILED, 0)])
+def test_a_run_that_ends_before_its_pods_are_seen(phase: Phase, succeeded: int) -> None:
+    job = RoleStatus("chief", "click-chief", phase, 1, 0, 0, succeeded, 1 - succeeded, 0)
+    counts = of({}, replace(a_run(phase), roles=(job,)))["replicaStatuses"]
+    assert counts == {"Master": {"active": 0, "succeeded": succeeded, "failed": 1 - succeeded}}
+
+
+def test_a_suspended_run_has_not_succeeded() -> None:
+    saved = a_task("chief", 0, Phase.SUCCEEDED), a_task("worker", 0, Phase.SUCCEEDED)
+    running = of({}, a_run(Phase.RUNNING, *(replace(task, phase=Phase.RUNNING) for task in saved)))
+    suspended = of(running, a_run(Phase.SUSPENDED, *saved))
+    assert suspended["replicaStatuses"]["Worker"] == {"active": 0, "succeeded": 0, "failed": 0}
+
+
 def test_a_task_that_is_tried_again() -> None:
     chief = a_task("chief", 0, Phase.RUNNING)
     running = of({}, a_run(Phase.RUNNING, chief, a_task("worker", 0, Phase.RUNNING)))
