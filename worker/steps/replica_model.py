@@ -27,11 +27,11 @@ def replica_model(loop: Loop) -> Any:
     # with a pattern makes the import of TensorFlow half a second slower.
     warnings.filterwarnings("ignore", message="To make it possible to preserve tf.data options")
     keras_3.mend(loop.strategy, replica_shares.part, replica_shares.over_replicas)
-    batch_functions.mend(replica_shares.of_all_replicas, adds_up)
     loop.hooks.enter("running model()")
     with loop.strategy.scope(), _earlier_variables(loop.strategy):
         model = loop.program.model()
     _check_scope(loop, model)
+    batch_functions.mend(replica_shares.of_all_replicas, adds_up)
     if keras_models.is_keras_3(model):
         too_old = versions.keras_too_old(keras_3.version())
         if too_old is not None:

@@ -7,8 +7,8 @@ A loss that is a mean or a sum over the examples needs no other replica's: the p
 from __future__ import annotations
 
 import functools
-import importlib.util
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -26,16 +26,16 @@ def mend(gather: Gather, adds_up: Callable[[Any], bool]) -> None:
     replica, with the rows of all replicas; `adds_up` says of a loss, a scalar of a trace, whether those of
     the replicas add up. Those of metrics do so only where the replicas have equally many examples.
 
-    It is called once for a process.
+    Call it when the model is made: a Keras that nothing has imported by then is left alone.
     """
     losses, metrics = [], []
-    if importlib.util.find_spec("keras") is not None:
+    if "keras" in sys.modules:
         from keras.src.losses.losses import LossFunctionWrapper
         from keras.src.metrics.reduction_metrics import MeanMetricWrapper
 
         losses.append(LossFunctionWrapper)
         metrics.append(MeanMetricWrapper)
-    if importlib.util.find_spec("tf_keras") is not None:
+    if "tf_keras" in sys.modules:
         from tf_keras.src.losses import LossFunctionWrapper as LossFunction
         from tf_keras.src.metrics.base_metric import MeanMetricWrapper as MeanMetric
 
@@ -95,11 +95,13 @@ def _is_of_keras(function: Any) -> bool:
 def _is_of_batch(
     function: Any, y_true: Any, y_pred: Any, options: dict[str, Any], adds_up: Callable[[Any], bool]
 ) -> bool:
-    """Tries `function` in a trace that is not run. Returns whether it is one number for a batch, and its
-    parts do not add up.
+    """Tries `function`, in a graph in a trace that is not run. Returns whether it is one number for a batch,
+    and its parts do not add up.
     """
     if not all(isinstance(value, tf.Tensor) and value.shape.rank for value in (y_true, y_pred)):
         return False
+    if tf.executing_eagerly():  # it may ask tensors for their values
+        return len(getattr(function(y_true, y_pred, **options), "shape", ())) == 0
     specs = [tf.TensorSpec(value.shape, value.dtype) for value in (y_true, y_pred)]
     traced = tf.function(lambda *parts: function(*parts, **options)).get_concrete_function(*specs)
     value = traced.structured_outputs
