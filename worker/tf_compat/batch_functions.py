@@ -7,7 +7,6 @@ A loss that is a mean or a sum over the examples needs no other replica's: the p
 from __future__ import annotations
 
 import functools
-import inspect
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -59,7 +58,13 @@ def has_own(model: Any) -> bool:
         loss, metrics = getattr(model, "compiled_loss", None), getattr(model, "compiled_metrics", None)
         given = [getattr(loss, "_user_losses", None)]
     given += [getattr(metrics, name, None) for name in ("_user_metrics", "_user_weighted_metrics")]
-    return any(inspect.isroutine(each) and not _is_of_keras(each) for each in tf.nest.flatten(given))
+    return any(map(_is_own, tf.nest.flatten(given)))
+
+
+def _is_own(given: Any) -> bool:
+    # Objects of Keras' classes, and of the program's own subclasses, are no functions that Keras wraps.
+    is_object = hasattr(given, "update_state") or hasattr(given, "reduction")
+    return callable(given) and not (is_object or _is_of_keras(given))
 
 
 def _with_whole_batch(original: Any, attribute: str, gather: Gather, adds_up: Callable[[Any], bool]) -> Any:
