@@ -249,7 +249,7 @@ def test_a_run_is_replaced_where_a_quota_has_no_room_for_both(
         status = api.request("GET", f"{path}/four-jobs").body.get("status", {})
         return bool(status.get("used") == {"count/jobs.batch": "4"})
 
-    assert wait_for(used)
+    assert wait_for(used, 120)  # the quota controller counts again by and by
     backend.submit(plan(tmp_path, namespace, "spec.worker.replicas=3"), detach=True, replace=True)
     assert there(api, namespace)["Job mnist-worker"]["spec"]["completions"] == 3
 

@@ -19,6 +19,7 @@ import pytest
 
 from tests.worker.matrix import driving
 from tests.worker.matrix.cells import (
+    REFUSALS,
     SHAPES,
     STRATEGIES,
     STYLES,
@@ -113,7 +114,9 @@ def test_trains_or_is_refused(cell: Cell, judged: Judge, renew: bool) -> None:
         recorded = json.loads(RECORD.read_text())["shapes"][cell.shape]["outcomes"]
         # That each is recorded is for another test: some of a new shape's cells run before all do.
         known = recorded.get(cell.strategy, {}).get(cell.style, outcome)
-        assert known == outcome, "make shapes RENEW=--renew, then make docs"
+        # The record is that of one processor.
+        elsewhere = outcome == "trains" and any(each.by_kernels and each.covers(cell) for each in REFUSALS)
+        assert known == outcome or elsewhere, "make shapes RENEW=--renew, then make docs"
 
 
 @pytest.mark.shapes

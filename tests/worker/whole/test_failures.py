@@ -172,7 +172,7 @@ def test_too_little_memory_is_told_once_with_what_takes_less(
     (failed,) = chief.records(Event.FAILED)
     message = failed.fields["message"]
     assert message.startswith("the memory did not suffice while training epoch 1: ResourceExhaustedError: ")
-    assert "OOM when allocating tensor with shape[4194304,4194304]" in message
+    assert "OOM when allocating tensor with shape[8388608,8388608]" in message
     assert message.endswith(
         "a smaller globalBatchSize takes less, and so does mixed precision (mixed_float16)"
     )
