@@ -182,7 +182,8 @@ def _check_inside(path: Path, called: str, allowed: Path | None) -> None:
         return
     links = [part for part in (path, *path.parents) if part.is_symlink()]
     by = f"by the link {_shown(str(links[-1]))} " if links else ""
-    message = f"is {by}{_shown(str(target))}, outside the cluster file's folder {allowed}"
+    where = "is" if called == str(target) else f"is {by}{_shown(str(target))},"
+    message = f"{where} outside the cluster file's folder {allowed}"
     raise _RefusedError(f"{called} {message}: copy it there, or give --allow-outside where that is meant")
 
 
