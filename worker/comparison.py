@@ -87,7 +87,7 @@ class _Pair:
             "moments": moments,
             "gradients": self._gradients() if in_order else None,
             "data": [*one["data"], *other["data"]],
-            **{name: one[name] for name in ("layers", "drawn", "half")},
+            **{name: one[name] for name in ("layers", "drawn", "clipped", "half")},
         }
 
     def _examples(self) -> dict[str, int]:

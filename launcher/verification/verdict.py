@@ -168,6 +168,12 @@ def of_numbers(fit: Mapping[str, Any]) -> str:
             f"{where}: the weights are not the same before the first step: they come from a generator that "
             "is not seeded here (those of random, numpy and TensorFlow are)"
         )
+    if fit["clipped"] and fit["replicas"] > 1:
+        return (
+            f"{where}: the step clips its gradients by the norm of all of them, in {fit['clipped']}: in each "
+            "replica those of its own part of the batch. The optimizer's global_clipnorm=... clips the whole "
+            "batch's"
+        )
     if (times := fit["gradients"]) is not None:
         sentence = f"{where}: after one step the gradient is {times:.3g} times that of one process"
         if abs(times - fit["replicas"]) < 0.02 * fit["replicas"]:

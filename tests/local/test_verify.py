@@ -57,6 +57,18 @@ class OwnMean(Right):
         model.optimizer.apply_gradients(zip(gradients, model.trainable_variables))
         return loss / tf.distribute.get_strategy().num_replicas_in_sync
 
+class Clipping(Right):
+    def train_step(self, model, batch, global_batch_size):
+        x, y = batch
+        with tf.GradientTape() as tape:
+            predictions = model(x, training=True)
+            losses = keras.losses.sparse_categorical_crossentropy(y, predictions, from_logits=True)
+            loss = tf.reduce_sum(losses) / global_batch_size
+        gradients = tape.gradient(loss, model.trainable_variables)
+        gradients, _ = tf.clip_by_global_norm(gradients, 0.1)
+        model.optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+        return loss
+
 def place():
     config = json.loads(os.environ.get("TF_CONFIG", "{}"))
     return config["task"]["index"] if config else None
@@ -203,6 +215,15 @@ def test_a_mean_of_ones_own_is_twice_the_gradient(folder: Path) -> None:
     variable, mean = verdict["causes"]
     assert "the first variable that differs is " in variable
     assert "the gradient is 2 times that of one process, as 2 replicas' gradients are added up" in mean
+
+
+@TRAINS
+def test_a_norm_of_a_part_of_the_batch(folder: Path) -> None:
+    code, verdict, _ = verified(folder, entrypoint("Clipping"), DEVICES, "--steps", "4")
+    assert code == 3, verdict
+    line = PROGRAM[: PROGRAM.index("clip_by_global_norm")].count("\n") + 1
+    assert f"by the norm of all of them, in program.py:{line}: " in verdict["causes"][-1]
+    assert "global_clipnorm" in verdict["causes"][-1]
 
 
 def test_a_failure_is_told_as_that_of_a_run(folder: Path) -> None:

@@ -46,8 +46,8 @@ class Recorder:
         self._layers: dict[str, list[str]] = {}
         self._begun = 0
         """The optimizer's steps before the first one here."""
-        self._drawn = ""
-        """Where a step draws random numbers."""
+        self._drawn, self._clipped = "", ""
+        """Where a step draws random numbers, and clips its gradients by the norm of all of them."""
         parameters, program = loop.parameters, loop.program
         steps = wanted.steps
         if parameters.steps_per_epoch is not None:
@@ -88,7 +88,8 @@ class Recorder:
         def train(batch: Any, share: Any = None) -> Any:
             seen.add(batch, share)
             part = original(batch, share)
-            self._drawn = self._drawn or _drawing(loop.program.roots)
+            self._drawn = self._drawn or _line(loop.program.roots, _draws)
+            self._clipped = self._clipped or _line(loop.program.roots, _clips)
             return part
 
         steps.train = train
@@ -134,6 +135,7 @@ class Recorder:
             "results": {name: float(value) for name, value in results.items()},
             "layers": self._layers,
             "drawn": self._drawn,
+            "clipped": self._clipped,
             "half": layer_kinds.computes_in_half(model),
             "data": _facts(loop.program.datasets[0]),  # that of the training
         }
@@ -189,14 +191,27 @@ def _perturb(variables: Iterable[Any]) -> None:
         variable.assign(value * (1 + _ROUNDING * random.choice([-1, 1], value.shape)))
 
 
-def _drawing(roots: list[Path]) -> str:
-    """Returns the user's line in which the step draws that is being traced, "" where it does not."""
+def _line(roots: list[Path], does: Callable[[tf.Operation], bool]) -> str:
+    """Returns the user's line of the first operation, of the step that is being traced, which `does` it; ""
+    where none does.
+    """
     if tf.executing_eagerly():
         return ""
     for operation in tf.compat.v1.get_default_graph().get_operations():
-        if "Random" in operation.type:
+        if does(operation):
             return place(graphs.frames_of_operation(operation), roots) or "its layers"
     return ""
+
+
+def _draws(operation: tf.Operation) -> bool:
+    return "Random" in operation.type
+
+
+def _clips(operation: tf.Operation) -> bool:
+    """By TensorFlow's function, and not by an optimizer, which gets the whole gradients."""
+    if "clip_by_global_norm/" not in operation.name:
+        return False
+    return not any("optimizer" in each.filename for each in graphs.frames_of_operation(operation))
 
 
 def _facts(dataset: Any) -> list[str]:
