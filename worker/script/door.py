@@ -54,6 +54,8 @@ class Door:
         self._scope: Any = None
         self._calls = 0
         """How many of the script's calls are carried out now, one within the other."""
+        self._looks: set[tuple[tuple[str, int | None], ...]] = set()
+        """From where the script has asked for gradients, to look at them."""
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
@@ -70,7 +72,7 @@ class Door:
         keras_calls.replace(calls)
         keras_calls.on_foreign_strategy(self._refuse_strategy)
         if self._is_spread:
-            keras_calls.on_gradients(self._check_step)
+            keras_calls.on_gradients(self._check_gradients, self._check_step)
         keras_calls.save_where_told(self._strategy)
         keras_calls.call_loaded_functions()
         keras_calls.keep_losses_whole()
@@ -229,6 +231,15 @@ class Door:
 
     def _here(self) -> str:
         return place(traceback.extract_stack(), self.roots) or self._name
+
+    def _check_gradients(self) -> None:
+        """Raises Failure where they are those of a loop: asked for a second time from the same lines, or by a
+        graph, which may run again.
+        """
+        lines = tuple((each.filename, each.lineno) for each in traceback.extract_stack())
+        if not tf.executing_eagerly() or lines in self._looks:
+            self._check_step()
+        self._looks.add(lines)
 
     def _check_step(self) -> None:
         """Raises Failure where a step is none of the loop's."""

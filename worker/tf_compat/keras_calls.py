@@ -129,16 +129,17 @@ def on_foreign_strategy(refuse: Callable[[], NoReturn]) -> None:
     tf.distribute.Strategy.__init__ = init
 
 
-def on_gradients(check: Callable[[], None]) -> None:
-    """Has `check` called whenever a tape is asked for the gradients of variables, or an optimizer of either
-    Keras is about to apply some.
+def on_gradients(check_look: Callable[[], None], check: Callable[[], None]) -> None:
+    """Has `check_look` called whenever a tape is asked for the gradients of variables, and `check` whenever
+    an optimizer of either Keras is about to apply some.
     """
     gradient = tf.GradientTape.gradient
 
     @functools.wraps(gradient)
     def checked(tape: Any, target: Any, sources: Any, *arguments: Any, **options: Any) -> Any:
         if any(isinstance(keras_models.tf_variable(each), tf.Variable) for each in tf.nest.flatten(sources)):
-            check()
+            check_look()
+            sources = tf.nest.map_structure(_read_copy, sources)
         return gradient(tape, target, sources, *arguments, **options)
 
     tf.GradientTape.gradient = checked
@@ -151,6 +152,15 @@ def on_gradients(check: Callable[[], None]) -> None:
 
         for kind in (tf_keras.optimizers.Optimizer, tf_keras.optimizers.legacy.Optimizer):
             kind.apply_gradients = _checked(kind.apply_gradients, check)
+
+
+def _read_copy(source: Any) -> Any:
+    """Returns the copy of a distributed variable that is read outside of a replica."""
+    from tensorflow.python.distribute.distribute_utils import is_distributed_variable
+
+    variable = keras_models.tf_variable(source)
+    in_replica = tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context()
+    return variable._primary if is_distributed_variable(variable) and not in_replica else source
 
 
 def _checked(method: Any, check: Callable[[], None]) -> Any:

@@ -219,7 +219,7 @@ def test_an_evaluator_scores_each_checkpoint(started: Any, plain: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("own_loop", "own_loop.py:15: the script has a loop of its own"),
+        ("own_loop", "own_loop.py:16: the script has a loop of its own"),
         ("own_strategy", "own_strategy.py:6: the script builds a strategy"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 rng = np.random.default_rng(1)
 x = rng.normal(size=(200, 4)).astype("float32")
@@ -16,7 +17,30 @@ model = keras.Model(inputs, outputs)
 model.compile(optimizer="adam", loss="binary_crossentropy", metrics=["accuracy"])
 model.summary()
 
-history = model.fit(x_train, y_train, batch_size=32, epochs=3, validation_data=(x_test, y_test))
+
+def gradient_norm():
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(keras.losses.binary_crossentropy(y_train[:, None], model(x_train)))
+    return float(tf.linalg.global_norm(tape.gradient(loss, model.trainable_variables)))
+
+
+class GradientNorms(keras.callbacks.Callback):
+    """Looks at the gradient after each epoch."""
+
+    norms = [gradient_norm()]
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.norms.append(gradient_norm())
+
+
+history = model.fit(
+    x_train,
+    y_train,
+    batch_size=32,
+    epochs=3,
+    validation_data=(x_test, y_test),
+    callbacks=[GradientNorms()],
+)
 score = model.evaluate(x_test, y_test, verbose=0)
 print("Test loss:", score[0])
 print("Test accuracy:", score[1])
@@ -45,6 +69,7 @@ np.savez(
     score=score,
     predictions=predictions,
     penalties=penalties,
+    norms=GradientNorms.norms,
     **history.history,
     **{variable.path: variable.numpy() for variable in model.variables},
 )
