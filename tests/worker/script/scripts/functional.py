@@ -27,12 +27,11 @@ def gradient_norm():
 class GradientNorms(keras.callbacks.Callback):
     """Looks at the gradient after each epoch."""
 
-    norms = [gradient_norm()]
-
     def on_epoch_end(self, epoch, logs=None):
-        self.norms.append(gradient_norm())
+        norms.append(gradient_norm())
 
 
+norms = [gradient_norm()]
 history = model.fit(
     x_train,
     y_train,
@@ -69,7 +68,7 @@ np.savez(
     score=score,
     predictions=predictions,
     penalties=penalties,
-    norms=GradientNorms.norms,
+    norms=norms,
     **history.history,
     **{variable.path: variable.numpy() for variable in model.variables},
 )
