@@ -24,6 +24,7 @@ from worker.script.by_batch import ByBatch
 from worker.script.fit_records import FitRecords
 from worker.script.given_program import GivenProgram
 from worker.steps import model_build
+from worker.steps.replica_model import mend_keras_2
 from worker.tf_compat import keras_3, keras_calls, keras_models, seeds, strategies
 from worker.tf_compat.strategies import uses_coordinator
 from worker.training.fitting import Fitting
@@ -76,6 +77,7 @@ class Door:
         keras_calls.save_where_told(self._strategy)
         keras_calls.call_loaded_functions()
         keras_calls.keep_losses_whole()
+        mend_keras_2()  # a model is built by its own step before it is trained
         keras_calls.on_new_graph(self._outside)
         seeds.seed_all()
         self._scope = strategies.scope(self._strategy)

@@ -13,7 +13,7 @@ from worker.context import Loop
 from worker.failures import program_error
 from worker.input import replica_shares
 from worker.steps.reductions import adds_up
-from worker.tf_compat import batch_functions, keras_3, keras_models, versions
+from worker.tf_compat import batch_functions, keras_3, keras_models, seeds, versions
 from worker.tf_compat.replaced_methods import replaced
 from worker.tf_compat.strategies import replicas_share_variables, uses_coordinator
 
@@ -37,10 +37,16 @@ def replica_model(loop: Loop) -> Any:
         if too_old is not None:
             raise program_error(f"{too_old}: take an image with a newer one")
     else:
-        keras_models.weigh_masks(replica_shares.over_replicas)
-        keras_models.scale_losses(replica_shares.part, replica_shares.made)
+        mend_keras_2()
         _check_xla(loop, model)
     return model
+
+
+def mend_keras_2() -> None:
+    """Has Keras 2, where it is imported, compute with several replicas as one process does."""
+    keras_models.weigh_masks(replica_shares.over_replicas)
+    keras_models.scale_losses(replica_shares.part, replica_shares.made)
+    seeds.share_keras_2()
 
 
 @contextlib.contextmanager

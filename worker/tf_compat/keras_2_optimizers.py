@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from worker.tf_compat import keras_models
 from worker.tf_compat.exclusive_updates import constraining
 
 
@@ -21,11 +22,12 @@ def mend(optimizer: Any) -> None:
     A class of the program's own keeps a step of its own.
     """
     inner = getattr(optimizer, "inner_optimizer", optimizer)  # a mixed-precision optimizer wraps another
-    if not isinstance(inner, tf.keras.optimizers.Optimizer):
+    keras = keras_models.keras_of(inner)
+    if not isinstance(inner, keras.optimizers.Optimizer):
         return
     # An attribute of the instance has precedence over the class's method.
     inner.__dict__["apply_gradients"] = _applying(inner.apply_gradients)
-    plain = tf.keras.optimizers.SGD
+    plain = keras.optimizers.SGD
     is_plain = isinstance(inner, plain) and type(inner).update_step is plain.update_step
     if is_plain and isinstance(inner.momentum, (int, float)) and inner.momentum == 0:
         inner.__dict__["update_step"] = _step(inner)

@@ -27,6 +27,13 @@ class Callback(tf.keras.callbacks.Callback):  # type: ignore[misc]
         self._supports_tf_logs = True
 
 
+for _kind in ("train", "test", "predict"):
+    # Keras 2 asks its callbacks; where tf.keras is Keras 3, a script's models may still be tf_keras'.
+    if not hasattr(Callback, f"_implements_{_kind}_batch_hooks"):
+        _asked = functools.partialmethod(keras_3.has_batch_hooks, _kind)
+        setattr(Callback, f"_implements_{_kind}_batch_hooks", _asked)
+
+
 def has_batch_hooks(callback: Any, kind: str = "train") -> bool:
     """Returns whether `callback` has hooks for every batch: "train", "test" or "predict"."""
     if kind == "train" and terminates_on_nan(callback):
@@ -47,12 +54,14 @@ def terminates_on_nan(callback: Any) -> bool:
 
 
 def keras_of(model: Any) -> Any:
-    """Returns the package that `model` is of: keras (Keras 3), or tf_keras."""
+    """Returns the package that `model`, a callback or an optimizer is of: keras (Keras 3), or tf_keras, which
+    a script may import where tf.keras is Keras 3.
+    """
     if is_keras_3(model):
         import keras
 
         return keras
-    return tf.keras
+    return sys.modules.get("tf_keras", tf.keras)
 
 
 def is_keras_3(thing: Any) -> bool:
@@ -219,7 +228,7 @@ def learning_rate(optimizer: Any) -> Any:
     """Returns a variable or a schedule; None for an optimizer of tf.keras.optimizers.legacy, or without a
     rate.
     """
-    if not isinstance(optimizer, tf.keras.optimizers.Optimizer):
+    if not isinstance(optimizer, keras_of(optimizer).optimizers.Optimizer):
         return None
     # The optimizer may be the program's own class, or scale losses for another one: neither needs the
     # attribute.

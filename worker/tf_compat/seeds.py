@@ -1,9 +1,12 @@
-"""TensorFlow's seed for all random operations."""
+"""TensorFlow's seed for all random operations, and Keras 2's for initial values."""
 
 from __future__ import annotations
 
 import contextlib
 import random
+import sys
+import threading
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -69,3 +72,35 @@ def restore_drawing(state: Any) -> None:
     generator = getattr(context.context(), "_rng", None)
     if generator is not None and state is not None:
         generator.setstate(state)
+
+
+def share_keras_2() -> None:
+    """Has Keras 2, where it is imported, draw initial values by one generator in all threads: its (2.21) is
+    that of the thread that called `set_random_seed`, and replicas have threads of their own.
+    """
+    if "tf_keras" in sys.modules:
+        from tf_keras.src import backend
+
+        if isinstance(backend._SEED_GENERATOR, threading.local):
+            backend._SEED_GENERATOR = types.SimpleNamespace(**vars(backend._SEED_GENERATOR))
+
+
+def keras_2_drawing() -> Any:
+    """Returns the state of that generator, a `random.Random`; None until a seed was set."""
+    generator = _keras_2_generator()
+    return None if generator is None else generator.getstate()
+
+
+def restore_keras_2_drawing(state: Any) -> None:
+    """Restores what `keras_2_drawing` has returned, where a seed is set."""
+    generator = _keras_2_generator()
+    if generator is not None and state is not None:
+        generator.setstate(state)
+
+
+def _keras_2_generator() -> Any:
+    if "tf_keras" not in sys.modules:
+        return None
+    from tf_keras.src import backend
+
+    return getattr(backend._SEED_GENERATOR, "generator", None)

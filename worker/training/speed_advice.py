@@ -91,7 +91,7 @@ def _hot(loop: Loop, model: Any, count: int) -> Iterator[str]:
     sends_rate = not (has_train_step or program.has("callbacks"))
     variables, advice = [], []
     schedule, rate = keras_models.learning_rate(optimizer), keras_models.rate_variable(optimizer)
-    if isinstance(schedule, tf.keras.optimizers.schedules.LearningRateSchedule):
+    if isinstance(schedule, keras_models.keras_of(schedule).optimizers.schedules.LearningRateSchedule):
         variables.append(keras_models.current_learning_rate(optimizer))
         advice.append("a fixed learning rate")
     elif rate is not None and not sends_rate:

@@ -76,7 +76,30 @@ vectorized.adapt(words)
 counted = keras.Sequential([vectorized, keras.layers.Dense(1, activation="sigmoid")])
 counted.compile(keras.optimizers.SGD(0.1), "binary_crossentropy")
 of_words = counted.fit(tf.data.Dataset.from_tensor_slices((words, labels)).batch(32), epochs=2)
+
+
+class Coder(keras.Model):
+    """Has no call(), parts that its step builds, and a mean over the batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(3, activation="tanh")])
+        self.decoder = keras.Sequential([keras.layers.Dense(64)])
+        self.mean = keras.losses.MeanSquaredError()
+
+    def train_step(self, data):
+        with tf.GradientTape() as tape:
+            loss = self.mean(tf.reshape(data, [-1, 64]), self.decoder(self.encoder(data)))
+        gradients = tape.gradient(loss, self.trainable_weights)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_weights))
+        return {"loss": loss}
+
+
+coder = Coder()
+coder.compile(keras.optimizers.Adam(0.01))
+coder.fit(images, batch_size=32, epochs=2)
 candidates = tf.Variable(["first", "second one"], trainable=False)
+weights = model.get_weights() + ranking.get_weights() + coder.get_weights()
 np.savez(
     "results.npz",
     scores=model.evaluate(images, labels),
@@ -87,5 +110,5 @@ np.savez(
     of_words=of_words.history["loss"],
     last=list(ranked.history.values()),
     **history.history,
-    **{f"{i}": weight for i, weight in enumerate(model.get_weights() + ranking.get_weights())},
+    **{f"{i}": weight for i, weight in enumerate(weights)},
 )
