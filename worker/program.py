@@ -134,6 +134,8 @@ class LoadedProgram:
     """Whether it is written for one process: its own steps know of no replicas, and a global batch need not
     be divisible by their number.
     """
+    orders: Any = None
+    """The `fit_iterations.Orders` of its data, where a script's call tells."""
 
     def __init__(self, instance: Any, entrypoint: str, roots: Sequence[Path]) -> None:
         self.entrypoint = entrypoint

@@ -11,6 +11,7 @@ once and sends it to the workers that are free. What only Python can read, the c
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import Iterable
 from functools import partial
@@ -33,9 +34,19 @@ _TRIES = 3
 
 
 class WorkersScorer:
-    """Scores the model of `steps` on `dataset` by the workers, between two steps."""
+    """Scores the model of `steps` on `dataset` by the workers, between two steps; or on `passes` of so many
+    `batches`, one after the other, where each has its own order.
+    """
 
-    def __init__(self, loop: Loop, steps: Steps, dataset: Any, executions: Executions) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        steps: Steps,
+        dataset: Any,
+        executions: Executions,
+        passes: Any = None,
+        batches: int = 0,
+    ) -> None:
         with loop.strategy.scope():
             self._begun = tf.Variable(0, dtype=tf.int64, trainable=False, name="evaluations_begun")
         self._loop = loop
@@ -44,7 +55,9 @@ class WorkersScorer:
         self._sums = Sums(steps.unread_metrics(training=False))
         by_chief = chief_reader.why(loop, dataset, executions) is not None
         alike = reads_alike(dataset)
-        served = loop.evaluation.get("exact") or not (alike or by_chief)
+        self._passes = None if passes is None else iter(passes)
+        self._batches = batches
+        served = passes is None and (loop.evaluation.get("exact") or not (alike or by_chief))
         service = _service(loop, dataset) if served else None
         self._dataset = dataset
         self._score_job = tf.function(partial(self._of_job, service)) if service is not None else None
@@ -67,7 +80,7 @@ class WorkersScorer:
     def _by_batch(self, callbacks: Any) -> dict[str, float]:
         """Returns the metrics. The chief reads each batch, and a worker scores it before the next."""
         results: dict[str, float] = {}
-        for number, batch in enumerate(self._dataset):
+        for number, batch in enumerate(self._pass()):
             callbacks.on_test_batch_begin(number)
             (value,) = self._run(self._score_batch, [(batch,)], resets=number == 0)
             self._sums.add(value.get())
@@ -77,10 +90,13 @@ class WorkersScorer:
 
     def _by_shards(self) -> list[Any]:
         if self._is_sent:
-            return self._run(self._score_batch, ((batch,) for batch in self._dataset))
+            return self._run(self._score_batch, ((batch,) for batch in self._pass()))
         count = _SHARDS_PER_WORKER * self._loop.workers
         shards = [(tf.constant(count, tf.int64), tf.constant(shard, tf.int64)) for shard in range(count)]
         return self._run(self._score_shard, [(self._datasets, *shard) for shard in shards])
+
+    def _pass(self) -> Iterable[Any]:
+        return self._dataset if self._passes is None else itertools.islice(self._passes, self._batches)
 
     def _by_service(self) -> list[Any]:
         """Returns nothing where a worker was lost at every try, together with the data that it

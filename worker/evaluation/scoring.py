@@ -11,10 +11,11 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from worker.checkpoints.position import Position
 from worker.context import Loop
 from worker.evaluation.on_workers import WorkersScorer
 from worker.failures import program_error
-from worker.input import datasets
+from worker.input import continuation, datasets
 from worker.parameter_server.executions import Executions
 from worker.steps import model_build
 from worker.steps.choice import steps_of
@@ -39,7 +40,7 @@ class Scorer(Protocol):
 class ReplicaScorer:
     """Scores the model of `steps` by the replicas, which step together.
 
-    `dataset` gives the same `batches` again and again. An execution has `packed()` steps.
+    `dataset` gives `batches` again and again. An execution has `packed()` steps.
     """
 
     def __init__(
@@ -91,11 +92,13 @@ def called(scorer: Scorer, callbacks: Any) -> dict[str, float]:
 def between_epochs(
     loop: Loop,
     steps: Steps,
+    position: Position,
     executions: Executions | None = None,
     packed: Callable[[], int] | None = None,
 ) -> Scorer | None:
     """Returns what scores the model of `steps` in a training; None where there is an evaluator, or where the
-    program has no evaluation dataset. `executions` are those on the workers of a ParameterServer run.
+    program has no evaluation dataset. The training goes on at `position` of its data. `executions` are those
+    on the workers of a ParameterServer run.
     """
     if not loop.validates:
         return None
@@ -108,7 +111,9 @@ def between_epochs(
         return None
     with loop.strategy.scope():
         data = datasets.evaluation_dataset(loop)
-    return _scorer(loop, steps, data, executions, packed)
+    initial = loop.parameters.initial_epoch
+    done = sum(map(loop.parameters.validates, range(initial, initial + position.epochs)))
+    return _scorer(loop, steps, data, executions, packed, done)
 
 
 def of_model(loop: Loop, model: Any) -> Scorer:
@@ -127,10 +132,13 @@ def _scorer(
     data: tuple[Any, int],
     executions: Executions | None,
     packed: Callable[[], int] | None = None,
+    done: int = 0,
 ) -> Scorer:
+    """So many evaluations are `done`."""
     dataset, batches = data
     with loop.strategy.scope():
         steps.prepare_evaluation(dataset.element_spec)
+    passes = continuation.scored(loop, dataset, done)
     if executions is not None:
-        return WorkersScorer(loop, steps, dataset, executions)
-    return ReplicaScorer(loop, steps, dataset, batches, packed)
+        return WorkersScorer(loop, steps, dataset, executions, None if passes is dataset else passes, batches)
+    return ReplicaScorer(loop, steps, passes, batches, packed)

@@ -14,16 +14,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from worker.checkpoints.position import Position
 from worker.context import Loop
 from worker.contract.run_config import ElasticWorkers
 from worker.data_adapters import fit_data
-from worker.failures import program_error, sentence
-from worker.input import batch_division, file_sharding, fit_iterations, pass_length, used_shuffle_orders
-from worker.input.dataset_transfer import copied
-from worker.input.fit_iterations import Unread
+from worker.failures import program_error
+from worker.input import (
+    batch_division,
+    due_orders,
+    file_sharding,
+    fit_iterations,
+    pass_length,
+    used_shuffle_orders,
+)
+from worker.input.due_orders import Source
+from worker.input.fit_iterations import Drawn
 from worker.tf_compat import graphs
 from worker.tf_compat.graphs import CACHE, SHUFFLE, transformations
 from worker.tf_compat.strategies import worker_number
@@ -67,61 +73,54 @@ def continued(loop: Loop, dataset: Any, steps: int, position: Position) -> Any:
     if not is_dataset:
         return _creator_from(loop, dataset, done)
     policy = file_sharding.policy(loop, dataset)
-    if policy in (None, "DATA"):
-        unread = fit_iterations.of_fit(loop.program, loop.parameters, dataset)
-        source, earlier = _with_next_order(dataset, loop.strategy)
-        if source is dataset and not (done or unread):
-            return dataset
-        data_cycle = cycle(loop, dataset, steps, done)
-        if data_cycle is None and done:
-            loop.notice(
-                f"{_endless(loop)}, so all {done} batches that are done are read again, and left out; "
-                f"{_ADVICE}"
-            )
-        return from_batch(
-            source,
-            done,
-            data_cycle,
-            loop.hooks.alive,
-            unread=unread,
-            to_the_end=True,
-            made_of=dataset,
-            earlier=earlier,
-        )
-    return _of_own_share(loop, dataset, done, policy) if done else dataset
-
-
-def due(dataset: Any, strategy: Any) -> Any:
-    """Returns what has the elements of a script's `dataset` in the order that is due: itself, if it has."""
-    source, earlier = _with_next_order(dataset, strategy)
-    if source is dataset:
+    if policy not in (None, "DATA"):
+        return _of_own_share(loop, dataset, done, policy) if done else dataset
+    before = fit_iterations.of_program(loop.program, loop.parameters, dataset)
+    is_next = used_shuffle_orders.are_next(dataset)
+    if is_next and not (done or before):
         return dataset
-    kinds = transformations(dataset)
+    data_cycle = cycle(loop, dataset, steps, done)
+    if data_cycle is None and done:
+        loop.notice(
+            f"{_endless(loop)}, so all {done} batches that are done are read again, and left out; {_ADVICE}"
+        )
+    alive = loop.hooks.alive
+    return due_orders.read(
+        dataset,
+        loop.strategy,
+        lambda source: from_batch(source, done, data_cycle, before, alive, to_the_end=True),
+    )
 
-    def later(variant: Any) -> Any:
-        return _passes_over(variant, earlier, None, kinds).concatenate(variant)
 
-    ordered = _as_one(source, later, source.cardinality()).with_options(dataset.options())
-    setattr(ordered, graphs.COPIED, (dataset,))
-    return ordered
-
-
-def _with_next_order(dataset: Any, strategy: Any) -> tuple[Any, int]:
-    """Returns `dataset` where it has the order that is due, or a copy and the number of its orders before.
-
-    Raises Failure where tasks would read other orders, since there can be no copy.
+def due(dataset: Any, strategy: Any, before: Drawn | None = None) -> Any:
+    """Returns what has the elements of a script's `dataset` in the order that is due, when what is drawn
+    `before` has been drawn: itself, if it has.
     """
-    if used_shuffle_orders.are_next(dataset):
-        return dataset, 0
-    try:
-        return copied(dataset), used_shuffle_orders.of(dataset)
-    except (tf.errors.OpError, DecodeError) as error:
-        if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-            return dataset, 0
-        raise program_error(
-            "a shuffled dataset that the script uses more than once is copied, so that all tasks read one "
-            f"order; this one cannot be copied ({sentence(error, kind=False)}): make it anew for each use"
-        ) from error
+    at = used_shuffle_orders.of(dataset) if before is None else before
+    if used_shuffle_orders.are_next(dataset) and at == used_shuffle_orders.of(dataset):
+        return dataset
+    return due_orders.read(
+        dataset,
+        strategy,
+        lambda source: source.advanced(at).concatenate(source.dataset),
+        size=int(dataset.cardinality()),
+    )
+
+
+def scored(loop: Loop, dataset: Any, first: int) -> Any:
+    """Returns a script's evaluation `dataset` pass after pass, from the one with the number `first` on;
+    itself where all are alike.
+    """
+    orders = loop.program.orders
+    if orders is None or first >= len(orders.evaluation) or not graphs.shuffles_of(dataset):
+        return dataset
+    before = orders.evaluation
+
+    def passes(source: Source) -> Any:
+        begun = source.advanced(before[first]).concatenate(source.dataset)
+        return source.passes(before, first, begun, endless=True)
+
+    return due_orders.read(dataset, loop.strategy, passes, is_alone=orders.evaluation_is_alone)
 
 
 def steps_done(steps: int, position: Position) -> int:
@@ -138,38 +137,17 @@ def of_worker(loop: Loop, dataset: Any, steps: int, position: Position) -> Any:
     """
     replicas = int(loop.strategy.num_replicas_in_sync)
     done = steps_done(steps, position) // loop.workers * replicas
-    unread = fit_iterations.of_fit(loop.program, loop.parameters, dataset)
-    earlier = used_shuffle_orders.of(dataset)
-    if not (done or unread or earlier) or graphs.has_random_order(dataset):
+    before = fit_iterations.of_program(loop.program, loop.parameters, dataset)
+    used = used_shuffle_orders.of(dataset)
+    if not (done or before or any(used.values())) or graphs.has_random_order(dataset):
         return dataset.repeat()
     data_cycle = cycle(loop, dataset, steps * replicas, done)
-    if data_cycle is not None or not done:
-
-        def later(variant: Any) -> Any:
-            return from_batch(
-                variant,
-                done,
-                data_cycle,
-                seconds=_MOST_SECONDS,
-                unread=unread,
-                made_of=dataset,
-                earlier=earlier,
-            )
-
-        return _as_one(dataset, later)
-    loop.notice(f"{_endless(loop)}, so each worker begins with the first batch again; {_ADVICE}")
-    return dataset.repeat()
-
-
-def _as_one(dataset: Any, later: Callable[[Any], Any], size: Any = tf.data.INFINITE_CARDINALITY) -> Any:
-    """Returns `later(dataset)`, of this `size`, that can be sent to another task. There, each mention of a
-    dataset becomes one of its own, with a shuffle and a cache of its own: so it is mentioned once, as an
-    element, in the place of which stands what is made of it.
-    """
-    spec = dataset.element_spec
-    variant = tf.data.Dataset.from_tensors(tf.data.experimental.to_variant(dataset))
-    made = variant.flat_map(lambda element: later(tf.data.experimental.from_variant(element, spec)))
-    return made if int(size) < -1 else made.apply(tf.data.experimental.assert_cardinality(size))
+    if data_cycle is None and done:
+        loop.notice(f"{_endless(loop)}, so each worker begins with the first batch again; {_ADVICE}")
+        return dataset.repeat()
+    return due_orders.carried(
+        dataset, lambda source: from_batch(source, done, data_cycle, before, seconds=_MOST_SECONDS)
+    )
 
 
 def cycle(loop: Loop, dataset: Any, steps: int, done: int) -> Cycle | None:
@@ -218,40 +196,40 @@ def _cycle_of(elements: int, size: int) -> Cycle | None:
 
 
 def from_batch(
-    dataset: Any,
+    read: Source,
     done: int,
     data_cycle: Cycle | None,
+    before: list[Drawn] | None = None,
     alive: Alive | None = None,
     seconds: float | None = None,
-    unread: Unread | None = None,
     to_the_end: bool = False,
-    made_of: Any = None,
-    earlier: int = 0,
 ) -> Any:
-    """Returns `dataset`, one pass after the other without an end, from the batch after `done` ones on.
-    What is shuffled has the same order as if they had been read, and those of fit that are `unread` begun.
-    `alive` and `seconds` are those of `left`, `to_the_end` is that of `Unread.later`, and `made_of` shows the
-    transformations where `dataset` is only a variant of it. So many `earlier` orders are used up before.
+    """Returns what is `read`, one pass after the other without an end, from the batch after `done` ones on.
+    What is shuffled has the same order as if they had been read. `before` says what is drawn before each
+    pass, and with `to_the_end` nothing follows the last of these. `alive` and `seconds` are those of `left`.
     """
+    dataset, original = read.dataset, read.original
     # The last part tells TensorFlow that there is no end; what has none itself never reaches it.
     endless = dataset.repeat()
-    made_of = dataset if made_of is None else made_of
-    if dataset is not made_of and graphs.repeated(made_of):
+    if before:
+        over, rest = divmod(done, data_cycle.batches if data_cycle is not None else done + 1)
+        begun = read.advanced(before[min(over, len(before) - 1)])
+        begun = begun.concatenate(left(dataset, rest, alive, seconds))
+        later = read.passes(before, over, begun, endless=not to_the_end)
+        return later.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+    due = read.advanced(used_shuffle_orders.of(original))
+    if dataset is not original and graphs.repeated(original):
         data_cycle = None  # of what .repeat() precedes, a variant does not have the part that is repeated
     if data_cycle is None:
-        later = left(endless, done, alive, seconds).concatenate(endless)
-        return fit_iterations.begun(dataset, earlier).concatenate(later) if earlier else later
+        return due.concatenate(left(endless, done, alive, seconds)).concatenate(endless)
     over, rest = divmod(done, data_cycle.batches)
     repeated = graphs.repeated(dataset)
     source = repeated[0] if repeated else dataset
-    kinds = transformations(source if dataset is made_of else made_of)
-    begun = _passes_over(source, earlier + over * data_cycle.passes, alive, kinds)
+    kinds = transformations(source if dataset is original else original)
+    begun = _passes_over(source, over * data_cycle.passes, alive, kinds)
     if repeated:
         begun = begun.flat_map(lambda *_: dataset.take(0))
-    if unread is not None:
-        begun = begun.concatenate(fit_iterations.begun(dataset, unread.before(over)))
-        endless = unread.later(dataset, over, to_the_end=to_the_end)
-    return begun.concatenate(left(dataset, rest, alive, seconds)).concatenate(endless)
+    return due.concatenate(begun).concatenate(left(dataset, rest, alive, seconds)).concatenate(endless)
 
 
 def _of_own_share(loop: Loop, dataset: Any, done: int, policy: str) -> Any:
@@ -262,7 +240,7 @@ def _of_own_share(loop: Loop, dataset: Any, done: int, policy: str) -> Any:
     alive = loop.hooks.alive
     if size is None or not batch_division.can_be_joined(dataset.element_spec):
         # TensorFlow cuts each of the task's batches into a part for each replica of all tasks.
-        return from_batch(dataset, done // loop.workers, None, alive)
+        return from_batch(Source.of(dataset), done // loop.workers, None, alive=alive)
 
     def of_task(whole: Any) -> Any:
         shared = batch_division.shared_out(whole, policy)
@@ -301,9 +279,8 @@ def _creator_from(loop: Loop, creator: Any, done: int) -> Any:
         elements = done * context.num_replicas_in_sync // context.num_input_pipelines
         repeated = graphs.repeated(dataset)
         source, size = repeated if repeated is not None else (dataset, 1)
-        return from_batch(
-            dataset, elements, _cycle_of(max(0, int(source.cardinality())), size), loop.hooks.alive
-        )
+        data_cycle = _cycle_of(max(0, int(source.cardinality())), size)
+        return from_batch(Source.of(dataset), elements, data_cycle, alive=loop.hooks.alive)
 
     later.dataset_fn = from_step
     return later
@@ -371,7 +348,7 @@ def _passes_over(
             one, count = one.concatenate(one), count // 2
         return before
 
-    return before.concatenate(fit_iterations.begun(dataset, count))
+    return before.concatenate(due_orders.skipped(dataset, count))
 
 
 _WHOLE = 2**62

@@ -29,17 +29,55 @@ def copied(dataset: Any) -> Any:
     serialized = tf.raw_ops.DatasetToGraphV2(
         input_dataset=tf.data.experimental.to_variant(dataset), external_state_policy=_IGNORE_STATE
     )
-    graph = tf.compat.v1.GraphDef.FromString(serialized.numpy())
-    nodes = {node.name: node for node in graph.node}
-    for node in graph.node:
-        if node.op == _SHUFFLE:
-            # The graph names what draws the orders. What has another name is made anew.
-            generator = nodes[node.input[_GENERATOR]].attr["value"].tensor.resource_handle_val[0]
-            generator.name = uuid.uuid4().hex
-    variant = tf.raw_ops.DatasetFromGraph(graph_def=graph.SerializeToString())
+    variant = tf.raw_ops.DatasetFromGraph(graph_def=_with_own_orders(serialized))
     copy = tf.data.experimental.from_variant(variant, dataset.element_spec)
     setattr(copy, COPIED, (dataset,))
     return copy.with_options(dataset.options())
+
+
+def _with_own_orders(serialized: Any) -> bytes:
+    """Returns the graph of a dataset, in which what draws the orders of a shuffle has a name that no task
+    knows: so it is made anew.
+    """
+    graph = _with_each_shuffle_once(tf.compat.v1.GraphDef.FromString(serialized.numpy()))
+    for handle in _generators(graph).values():
+        handle.name = uuid.uuid4().hex
+    return bytes(graph.SerializeToString())
+
+
+def _with_each_shuffle_once(graph: Any) -> Any:
+    """Returns `graph`, in which each mention of a shuffle is one of its own, which draws its own orders: all
+    are replaced by the first.
+    """
+    first: dict[str, str] = {}
+    same = {name: first.setdefault(each.name, name) for name, each in _generators(graph).items()}
+    if len(first) == len(same):
+        return graph
+    nodes = {node.name: node for node in graph.node}
+    waiting = [node.name for node in graph.node if node.op == "_Retval"]
+    reached: set[str] = set()
+    while waiting:
+        if (name := waiting.pop()) in reached:
+            continue
+        reached.add(name)
+        inputs = nodes[name].input
+        for number, each in enumerate(inputs):
+            inputs[number] = same.get(each, each)
+        waiting.extend(each.partition(":")[0] for each in inputs)
+    kept = [node for node in graph.node if node.name in reached]
+    del graph.node[:]
+    graph.node.extend(kept)
+    return graph
+
+
+def _generators(graph: Any) -> dict[str, Any]:
+    """Returns the handle of what draws the orders of each shuffle in `graph`, by the name of its node."""
+    nodes = {node.name: node for node in graph.node}
+    return {
+        node.name: nodes[node.input[_GENERATOR]].attr["value"].tensor.resource_handle_val[0]
+        for node in graph.node
+        if node.op == _SHUFFLE
+    }
 
 
 def carried(dataset: Any, entrypoint: str, method: str) -> Callable[[], Any]:
@@ -65,7 +103,9 @@ def carried(dataset: Any, entrypoint: str, method: str) -> Callable[[], Any]:
             f"({sentence(error, kind=False)})"
         ) from error
 
+    sent = tf.constant(_with_own_orders(graph))
+
     def give() -> Any:
-        return tf.data.experimental.from_variant(tf.raw_ops.DatasetFromGraph(graph_def=graph), element)
+        return tf.data.experimental.from_variant(tf.raw_ops.DatasetFromGraph(graph_def=sent), element)
 
     return give

@@ -18,14 +18,15 @@ from worker.input import (
     data_service_reader,
     file_sharding,
     pass_length,
+    used_shuffle_orders,
 )
 from worker.input.batch_division import Distributed, batch_count, distribute, may_differ
 from worker.input.continuation import check_size
-from worker.input.dataset_transfer import carried
+from worker.input.dataset_transfer import carried, copied
 from worker.input.pass_reader import PassProgress
 from worker.input.row_lookups import has_sparse_gradients, rows_vary
 from worker.input.seeding import alike, train_dataset
-from worker.tf_compat import batch_functions
+from worker.tf_compat import batch_functions, graphs
 from worker.tf_compat.strategies import replicas_share_variables, uses_coordinator
 
 _BEGINNING = Position()
@@ -43,7 +44,8 @@ def training_dataset(loop: Loop) -> tuple[Any, int]:
     Raises Failure for an error of the program or its parameters.
     """
     loop.hooks.enter("running train_dataset()")
-    dataset = train_dataset(loop)
+    with used_shuffle_orders.counted():
+        dataset = train_dataset(loop)
     if not isinstance(dataset, tf.data.Dataset):
         if loop.program.has("loss") or loop.program.has("train_step"):
             raise program_error(
@@ -239,7 +241,8 @@ def evaluation_dataset(loop: Loop) -> tuple[Any, int]:
         raise program_error(f"{program.entrypoint}: evaluation_dataset() must be finite")
     if size == tf.data.UNKNOWN_CARDINALITY:
         # Executions of several steps need the number of batches.
-        size = _counted(dataset)
+        counted = copied(dataset) if graphs.shuffles_of(dataset) else dataset  # which uses up no order
+        size = _counted(counted)
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(size))
     if size == 0:
         raise program_error(f"{program.entrypoint}: evaluation_dataset({batch_size}) is empty")

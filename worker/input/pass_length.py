@@ -16,7 +16,7 @@ from worker.context import Loop
 from worker.input import data_service_reader
 from worker.input.dataset_transfer import copied
 from worker.input.seeding import train_dataset
-from worker.tf_compat.graphs import SHUFFLE, Packed, packed, transformations
+from worker.tf_compat.graphs import SHUFFLE, Packed, packed, shuffles_of, transformations
 from worker.tf_compat.strategies import worker_count
 
 _CHUNK = 32
@@ -63,7 +63,8 @@ def made_again(loop: Loop, dataset: Any) -> Any:
         return copied(dataset)
     again = train_dataset(loop)
     program.datasets.pop()
-    return again
+    kept = set(map(id, shuffles_of(dataset))) & set(map(id, shuffles_of(again)))
+    return copied(dataset) if kept else again
 
 
 def batches(of: Packed, most: int | None, loop: Loop) -> int:

@@ -1,4 +1,4 @@
-"""How many orders of a shuffled dataset a script has used up, as in one process.
+"""How many orders of a shuffled dataset a script or a program has used up, as in one process.
 
 Each iteration of a shuffled dataset has its next order. What the runtime begins for a call of the script is
 another number, and depends on how far it reads ahead. So from the second use on the data are read from a
@@ -8,24 +8,25 @@ copy, which begins with the order that is due: that of one process, and the same
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
-from worker.input import fit_iterations
 from worker.tf_compat import graphs
-from worker.tf_compat.replaced_methods import replace
+from worker.tf_compat.replaced_methods import replace, replaced
 
 
 @dataclass
 class _Orders:
-    """Of `shuffled`, which is kept so that its identity is. `is_next`: the dataset itself has the order that
+    """Of `shuffle`, which is kept so that its identity is. `is_next`: the dataset itself has the order that
     is due.
     """
 
-    shuffled: Any
+    shuffle: Any
     count: int = 0
     is_next: bool = True
 
@@ -33,60 +34,50 @@ class _Orders:
 _orders: dict[int, _Orders] = {}
 
 
-def count(is_script: Callable[[], bool], due: Callable[[Any], Any]) -> None:
-    """Has the iterations that begin while `is_script()` counted from now on. They read `due(dataset)`."""
+def count(counts: Callable[[], bool], due: Callable[[Any], Any]) -> None:
+    """Has the iterations that begin while `counts()` counted from now on. They read `due(dataset)`."""
+    replace(tf.data.Dataset, __iter__=_counting(counts, due))
+
+
+def counted() -> AbstractContextManager[None]:
+    """Has the iterations that begin in the block counted: those of a program's methods, as of `adapt`."""
+    return replaced(tf.data.Dataset, __iter__=_counting(lambda: True, lambda dataset: dataset))
+
+
+def _counting(counts: Callable[[], bool], due: Callable[[Any], Any]) -> Callable[[Any], Any]:
     original = tf.data.Dataset.__iter__
 
     @functools.wraps(original)
     def counted(dataset: Any) -> Any:
-        if not is_script() or (orders := _of(dataset)) is None:
+        if not counts() or not (every := _of(dataset)):
             return original(dataset)
         iterator = original(due(dataset))
-        orders.count += 1
+        drawn = graphs.drawn(dataset, reads=True)
+        for shuffle, orders in every.items():
+            orders.count += drawn[shuffle]
         return iterator
 
-    replace(tf.data.Dataset, __iter__=counted)
+    return counted
 
 
-def add(dataset: Any, count: int) -> None:
-    """A call has used up so many orders of `dataset`, while the runtime has read others."""
-    if (orders := _of(dataset)) is not None:
-        orders.count += count
-        orders.is_next = False
+def use(drawn: Mapping[int, int], *datasets: Any) -> None:
+    """A call has used up the orders of `datasets` until so many are, while the runtime has read others."""
+    for dataset in datasets:
+        for shuffle, orders in _of(dataset).items():
+            orders.count = drawn[shuffle]
+            orders.is_next = False
 
 
-def of(dataset: Any) -> int:
-    """Returns how many are used up; 0 where nothing is shuffled."""
-    orders = _orders.get(id(graphs.shuffled(dataset)))
-    return 0 if orders is None else orders.count
+def of(*datasets: Any) -> Counter[int]:
+    """Returns how many orders of each shuffle in `datasets` are used up, by its id."""
+    every = [each for dataset in datasets for each in graphs.shuffles_of(dataset)]
+    return Counter({id(each): _orders[id(each)].count for each in every if id(each) in _orders})
 
 
 def are_next(dataset: Any) -> bool:
     """Returns whether an iteration of `dataset` itself has the order that is due."""
-    orders = _orders.get(id(graphs.shuffled(dataset)))
-    return orders is None or orders.is_next
+    return all(_orders[id(each)].is_next for each in graphs.shuffles_of(dataset) if id(each) in _orders)
 
 
-def _of(dataset: Any) -> _Orders | None:
-    shuffled = graphs.shuffled(dataset)
-    return None if shuffled is None else _orders.setdefault(id(shuffled), _Orders(shuffled))
-
-
-def by_fit(dataset: Any, steps: int | None, epochs: int, *, keras_3: bool, is_whole: bool = True) -> int:
-    """Returns how many orders of `dataset` so many epochs of Keras' fit use up in one process, where `steps`
-    are its steps_per_epoch. With them an epoch goes on where the one before ended. `is_whole` is false where
-    the last epoch was stopped in its middle.
-    """
-    if (unread := fit_iterations.of_epochs(dataset, steps, epochs, keras_3=keras_3)) is not None:
-        return unread.all(epochs) - (0 if is_whole else unread.after_each)
-    taken, size = epochs * (steps or 0), int(dataset.cardinality())
-    if (repeated := graphs.repeated(dataset)) is not None:
-        source, packed = repeated
-        elements = int(source.cardinality())
-        return 1 + (taken * packed - 1) // elements if elements > 0 else 1
-    return 1 + (taken // size if keras_3 and size > 0 else 0)
-
-
-def by_scoring(dataset: Any, steps: int | None, *, keras_3: bool) -> int:
-    """Returns how many orders of `dataset` one evaluate or predict uses up, for the reasons of `by_fit`."""
-    return 1 if steps is not None or (keras_3 and int(dataset.cardinality()) < 0) else 2
+def _of(dataset: Any) -> dict[int, _Orders]:
+    return {id(each): _orders.setdefault(id(each), _Orders(each)) for each in graphs.shuffles_of(dataset)}

@@ -11,6 +11,7 @@ from worker.data_adapters import fit_data
 from worker.data_adapters.arrays import Arrays
 from worker.failures import program_error
 from worker.input import batch_size as batch_sizes
+from worker.input.fit_iterations import Scored
 from worker.tf_compat import keras_models
 
 _ANY = 2**31
@@ -25,6 +26,8 @@ class Data(NamedTuple):
     dataset: Any
     batch_size: int
     validation: Any = None
+    scored: Scored | None = None
+    """How Keras reads what is evaluated."""
 
 
 def training(model: Any, given: Mapping[str, Any], number: int, where: str) -> Data:
@@ -99,7 +102,9 @@ def evaluation(
     data = fit_data.evaluation_data(
         *parts, keras_3=keras_models.is_keras_3(model), batch_size=batch_size, steps=steps, call=call
     )
-    return _data(data, parts[0])
+    of, is_dataset = _data(data, parts[0]), isinstance(parts[0], tf.data.Dataset)
+    batches = int(parts[0].cardinality()) if is_dataset else tf.data.UNKNOWN_CARDINALITY
+    return of._replace(scored=Scored(of.dataset, steps, batches))
 
 
 def batch(model: Any, given: Mapping[str, Any], call: str) -> tuple[Any, Any]:

@@ -16,7 +16,8 @@ import tensorflow as tf
 from worker.context import Loop
 from worker.evaluation import standalone
 from worker.failures import place, program_error
-from worker.input import continuation, replica_shares, used_shuffle_orders
+from worker.input import continuation, fit_iterations, replica_shares, used_shuffle_orders
+from worker.input.fit_iterations import Scored
 from worker.input.seeding import in_order
 from worker.prediction.forward_pass import ForwardPass
 from worker.script import data, fit
@@ -122,10 +123,12 @@ class Door:
     def _due(self, dataset: Any) -> Any:
         return continuation.due(dataset, self._strategy)
 
-    def _add(self, model: Any, dataset: Any, steps: int | None, times: int = 1) -> None:
-        """So many evaluations or predictions of `steps` batches have used up orders of `dataset`."""
-        each = used_shuffle_orders.by_scoring(dataset, steps, keras_3=keras_models.is_keras_3(model))
-        used_shuffle_orders.add(dataset, times * each)
+    def _orders(self, model: Any, of: data.Data) -> fit_iterations.Orders:
+        """Returns those of one evaluation or prediction."""
+        drawn = used_shuffle_orders.of(of.dataset)
+        scored = of.scored or Scored(of.dataset, None, tf.data.UNKNOWN_CARDINALITY)
+        at = fit_iterations.of_scoring(scored, drawn, keras_3=keras_models.is_keras_3(model))
+        return fit_iterations.Orders(None, [at], drawn)
 
     def _fit(self, model: Any, given: dict[str, Any]) -> Any:
         with self._within() as where:
@@ -138,7 +141,8 @@ class Door:
                 where,
                 self.roots,
                 training=training.dataset,
-                evaluation=None if evaluation is None else self._due(evaluation.dataset),
+                evaluation=None if evaluation is None else evaluation.dataset,
+                scored=None if evaluation is None else evaluation.scored,
                 callbacks=_listed(model, given["callbacks"]),
             )
             parameters = replace(
@@ -150,22 +154,19 @@ class Door:
                 global_batch_size=training.batch_size,
             )
             with keras_models.trainable_as_compiled(model):
-                history = self._kind(self._fitting, self._records, program, parameters, self.fits).run()
-            if evaluation is not None:
-                scored = [len(values) for name, values in history.history.items() if name.startswith("val_")]
-                self._add(model, evaluation.dataset, given["validation_steps"], max(scored, default=0))
-            return history
+                return self._kind(self._fitting, self._records, program, parameters, self.fits).run()
 
     def _evaluate(self, model: Any, given: dict[str, Any]) -> Any:
         with self._within() as where:
             parts = given["x"], given["y"], given["sample_weight"]
             of = data.evaluation(model, parts, given["batch_size"], given["steps"], f"{where}: evaluate()")
-            program = GivenProgram(model, "evaluate", where, self.roots, evaluation=self._due(of.dataset))
+            program = GivenProgram(model, "evaluate", where, self.roots, evaluation=of.dataset)
+            program.orders = orders = self._orders(model, of)
             parameters = replace(self._parameters, global_batch_size=of.batch_size)
             loop = self._fitting.loop(program, parameters)
             called = _listed(model, given["callbacks"])
             results = standalone.score(loop, program.model(), callbacks=called)
-            self._add(model, of.dataset, given["steps"])
+            used_shuffle_orders.use(orders.end, of.dataset)
         return keras_calls.returned(model, results, as_dict=given["return_dict"])
 
     def _predict(self, model: Any, given: dict[str, Any]) -> Any:
@@ -178,13 +179,15 @@ class Door:
             called = keras_models.callback_list(model, _listed(model, given["callbacks"]))
             called.on_predict_begin()
             predictions = []
-            for number, batch in enumerate(self._due(of.dataset)):
+            orders = self._orders(model, of)
+            due = continuation.due(of.dataset, self._strategy, orders.evaluation[0])
+            for number, batch in enumerate(due):
                 called.on_predict_batch_begin(number)
                 predictions.append(self._predicted(loop, model, batch, of.dataset.element_spec))
                 called.on_predict_batch_end(number, {"outputs": predictions[-1]})
                 loop.hooks.alive()
             called.on_predict_end()
-            self._add(model, of.dataset, given["steps"])
+            used_shuffle_orders.use(orders.end, of.dataset)
             if not predictions:
                 raise program_error(f"{call} was given no data")
             return tf.nest.map_structure(lambda *outputs: np.concatenate(outputs), *predictions)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from worker.data_adapters import fit_data
-from worker.input import used_shuffle_orders
+from worker.input import fit_iterations, used_shuffle_orders
+from worker.input.fit_iterations import Orders
 from worker.parameters import TrainingParameters
 from worker.reporting import as_floats
 from worker.script import randomness
@@ -52,7 +53,8 @@ class Fit:
         states = CallbackStates(program.callbacks(model), records.file(f"{number}.npz"), records.writes)
         self.recorder = _Recorder(earlier, states, self.write)
         program.call(self.recorder)
-        self._is_whole = True
+        self._stopped_at: int | None = None
+        program.orders = self._orders(parameters.epochs - parameters.initial_epoch)
 
     @property
     def folder(self) -> str:
@@ -69,7 +71,7 @@ class Fit:
             )
             self.restore(self.earlier, directory)
             self.recorder.restore()
-            self._is_whole = self.earlier.is_whole
+            self._stopped_at = self.earlier.stopped_at
         else:
             self.write(done=False)
             self.fitting.fit(self.program, self.parameters, directory, self._ended)
@@ -84,18 +86,30 @@ class Fit:
         epochs = len(self.recorder.logs)
         if (given := fit_data.of(dataset)) is not None:
             given.use_up(epochs)
-        steps, keras_3 = self.parameters.steps_per_epoch, self.program.is_keras_3
-        used = used_shuffle_orders.by_fit(dataset, steps, epochs, keras_3=keras_3, is_whole=self._is_whole)
-        used_shuffle_orders.add(dataset, used)
+        used_shuffle_orders.use(self._orders(epochs).end, *self.program.datasets)
 
-    def _ended(self, is_whole: bool) -> None:
-        self._is_whole = is_whole
+    def _orders(self, epochs: int) -> Orders:
+        """Returns those of so many epochs."""
+        program, parameters = self.program, self.parameters
+        return fit_iterations.of_fit(
+            program.datasets[0],
+            parameters.steps_per_epoch,
+            epochs,
+            keras_3=program.is_keras_3,
+            drawn=used_shuffle_orders.of(*program.datasets),
+            evaluation=program.scored,
+            validates=lambda epoch: parameters.validates(parameters.initial_epoch + epoch),
+            stopped_at=self._stopped_at,
+        )
+
+    def _ended(self, stopped_at: int | None) -> None:
+        self._stopped_at = stopped_at
         self.write(done=True)
 
     def write(self, *, done: bool) -> None:
         """Writes the record of what is done by now."""
         generators = randomness.state() if done else None
-        self.records.write(self.number, self.recorder.record(self.call, done, self._is_whole, generators))
+        self.records.write(self.number, self.recorder.record(self.call, done, self._stopped_at, generators))
 
     def restore(self, earlier: FitRecord, directory: Any) -> None:
         """Gives the model what the call left."""
@@ -119,9 +133,9 @@ class _Recorder(keras_models.Callback):
         self._states = states
         self._write = write
 
-    def record(self, call: Call, done: bool, is_whole: bool, randomness: Any) -> FitRecord:
+    def record(self, call: Call, done: bool, stopped_at: int | None, randomness: Any) -> FitRecord:
         """Returns the record of the call by now."""
-        return FitRecord(call, self.logs, done, is_whole, randomness, self._known)
+        return FitRecord(call, self.logs, done, stopped_at, randomness, self._known)
 
     def restore(self) -> None:
         """Gives the callbacks their newest states."""

@@ -51,15 +51,15 @@ class Call:
 
 @dataclass(frozen=True)
 class FitRecord:
-    """The state of one call. `logs` has each epoch that is done, from 0, with Keras' logs of it; `is_whole`
-    is false where a callback has stopped the last one in its middle. `randomness` is that of the script after
-    the call. `states` are those of the callbacks after the newest epochs.
+    """The state of one call. `logs` has each epoch that is done, from 0, with Keras' logs of it; `stopped_at`
+    is the step of the last one at which a callback has stopped it in its middle. `randomness` is that of the
+    script after the call. `states` are those of the callbacks after the newest epochs.
     """
 
     call: Call
     logs: Sequence[tuple[int, Mapping[str, float]]] = ()
     done: bool = False
-    is_whole: bool = True
+    stopped_at: int | None = None
     randomness: Any = None
     states: Sequence[tuple[int, Sequence[dict[str, Any]]]] = ()
 
@@ -127,6 +127,7 @@ def variables_of(model: Any) -> str:
 def _read(files: Files, number: int) -> FitRecord | None:
     try:
         document = json.loads(files.read(f"{FOLDER}/{number}.json") or "")
+        document.pop("is_whole", None)  # of an earlier version
         return FitRecord(**{**document, "call": Call(**document["call"])})
     except (ValueError, KeyError, TypeError):
         return None

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from worker.failures import program_error
+from worker.input.fit_iterations import Scored
 from worker.program import LoadedProgram
 from worker.tf_compat import keras_models
 
@@ -14,7 +15,8 @@ from worker.tf_compat import keras_models
 class GivenProgram(LoadedProgram):
     """The model on which the script has called `method` at `entrypoint`, such as `train.py:31`, and the data.
 
-    `training` and `evaluation` are batched datasets, None where there is none.
+    `training` and `evaluation` are batched datasets, None where there is none; `scored` says how Keras reads
+    the latter.
     """
 
     is_of_one_process = True
@@ -28,6 +30,7 @@ class GivenProgram(LoadedProgram):
         *,
         training: Any = None,
         evaluation: Any = None,
+        scored: Scored | None = None,
         callbacks: Sequence[Any] = (),
     ) -> None:
         given = {"train_dataset": training, "evaluation_dataset": evaluation}
@@ -35,6 +38,7 @@ class GivenProgram(LoadedProgram):
         self._model = model
         self._callbacks = list(callbacks)
         self._has_callbacks = bool(callbacks)
+        self.scored = scored
         self.method = method
         self.entrypoint = entrypoint
         self.roots = list(roots)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -37,6 +38,7 @@ _KEEP_BATCHES = (
 )
 """Transformations that return the elements of their input unchanged, by TensorFlow 2.21's names."""
 SHUFFLE, CACHE = "_ShuffleDataset", "CacheDataset"
+_REPEATED, _CONCATENATED = "_RepeatDataset", "_ConcatenateDataset"
 COPIED = "copied_of"
 """The attribute of a copied dataset that names, as a tuple, what it was copied of."""
 _FILTER = "FilterDataset"
@@ -242,7 +244,7 @@ def repeated(dataset: Any) -> tuple[Any, int] | None:
     import tensorflow as tf
 
     source, size, _ = packed(dataset)
-    if type(source).__name__ != "_RepeatDataset":
+    if type(source).__name__ != _REPEATED:
         return None
     count = tf.get_static_value(source._count)
     (source,) = source._inputs()
@@ -259,6 +261,11 @@ def of_own_files(dataset: Any, tasks: int, task: int) -> Any:
 def shuffles(dataset: Any) -> bool:
     """Returns whether `dataset` has another order of elements in each iteration."""
     return SHUFFLE in transformations(dataset)
+
+
+def keeps_an_order(dataset: Any) -> bool:
+    """Returns whether a cache in `dataset` keeps the first order of what is shuffled."""
+    return any(type(each).__name__ == CACHE and shuffles(each) for each in _all(dataset))
 
 
 def reads_alike(dataset: Any) -> bool:
@@ -279,9 +286,34 @@ def has_random_order(dataset: Any) -> bool:
     return any(all(seed == 0 for seed in pair) for pair in seeds)
 
 
-def shuffled(dataset: Any) -> Any:
-    """Returns the outermost shuffle in `dataset`; None where there is none."""
-    return next(_shuffles(dataset), None)
+def shuffles_of(dataset: Any) -> list[Any]:
+    """Returns the shuffles that `dataset` is made of and whose orders it has: not those before a cache, which
+    keeps the first. Each is there once; what is no dataset has none.
+    """
+    if not hasattr(dataset, "_inputs"):
+        return []
+    return list(
+        {id(each): each for each in _all(dataset, beyond=CACHE) if type(each).__name__ == SHUFFLE}.values()
+    )
+
+
+def drawn(dataset: Any, *, reads: bool) -> Counter[int]:
+    """Returns how many orders of each of `shuffles_of(dataset)`, by its id, an iteration draws: when it is
+    begun, or when it `reads` all elements.
+    """
+    dataset = getattr(dataset, "_impl", dataset)
+    name, inputs = type(dataset).__name__, _inputs(dataset)
+    if name == SHUFFLE:  # begins its input when the first element is asked of it
+        return Counter([id(dataset)]) + (drawn(inputs[0], reads=True) if reads else Counter())
+    if name == CACHE:
+        return Counter()
+    if name == _CONCATENATED and not reads:
+        inputs = inputs[:1]
+    total = sum((drawn(each, reads=reads) for each in inputs), Counter[int]())
+    if name == _REPEATED and reads:
+        times = max(1, int(dataset._count))
+        total = Counter({shuffle: times * count for shuffle, count in total.items()})
+    return total
 
 
 def transformations(dataset: Any) -> list[str]:
@@ -327,12 +359,12 @@ def _shuffles(dataset: Any) -> Iterator[Any]:
     return (each for each in _all(dataset) if type(each).__name__ == SHUFFLE)
 
 
-def _all(dataset: Any) -> Iterator[Any]:
-    """Yields `dataset` and those that it is made of."""
+def _all(dataset: Any, beyond: str = "") -> Iterator[Any]:
+    """Yields `dataset` and those that it is made of, but for what stands before one of the name `beyond`."""
     dataset = getattr(dataset, "_impl", dataset)
     yield dataset
-    for source in _inputs(dataset):
-        yield from _all(source)
+    for source in _inputs(dataset) if type(dataset).__name__ != beyond else ():
+        yield from _all(source, beyond)
 
 
 def _inputs(dataset: Any) -> list[Any]:

@@ -65,7 +65,7 @@ class Coordination:
             self._iterator = iter(
                 executions.coordinator.create_per_worker_dataset(_dataset_function(work, dataset))
             )
-        self._scorer = scoring.between_epochs(loop, steps, executions)
+        self._scorer = scoring.between_epochs(loop, steps, work.position, executions)
         # With hooks for every batch those that save are called after every step, too.
         self._saving = [
             each for each in work.callbacks.callbacks if saves_by_step(each) and not work.by_batch

@@ -31,10 +31,12 @@ from worker.training.replicas import Replicas
 
 
 class Trained(NamedTuple):
-    """A trained model. `is_whole` is false where a callback has stopped the last epoch in its middle."""
+    """A trained model. `stopped_at` is the number of steps of the last epoch where a callback has stopped it
+    in its middle.
+    """
 
     model: Any
-    is_whole: bool
+    stopped_at: int | None
 
 
 def train(loop: Loop) -> Trained:
@@ -121,13 +123,14 @@ class _Training:
         model.stop_training = False
         self._callbacks.on_train_begin()
         logs: dict[str, float] = {}
-        taken, is_whole = 0, True
+        taken, stopped_at = 0, None
         for epoch in range(self._position.epochs, epochs):
             loop.hooks.enter(f"training epoch {epoch + 1}")
             self._callbacks.on_epoch_begin(epoch)
             done, logs = self._train(epoch)
             logs |= self._score(epoch)
-            taken, is_whole = epoch * self._epoch_steps + done, done == self._epoch_steps
+            taken = epoch * self._epoch_steps + done
+            stopped_at = done if done < self._epoch_steps else None
             self._callbacks.on_epoch_end(epoch, logs)
             if model.stop_training:
                 break
@@ -135,7 +138,7 @@ class _Training:
         with loop.strategy.scope():
             self._steps.end()
         self._callbacks.on_train_end(logs)
-        return Trained(model, is_whole)
+        return Trained(model, stopped_at)
 
     def _train(self, epoch: int) -> tuple[int, dict[str, float]]:
         """Trains the rest of `epoch`, from 0. Returns how many of its steps are done, and their metrics."""

@@ -65,7 +65,7 @@ class Replicas:
         )
         is_packed = parameters.iteration == "steps"
         self._scorer = scoring.between_epochs(
-            loop, steps, packed=(lambda: self._packing.number) if is_packed else None
+            loop, steps, work.position, packed=(lambda: self._packing.number) if is_packed else None
         )
         self._has_stepped = False
         loop.hooks.times.examples_per_step = parameters.global_batch_size / worker_count(loop.strategy)

@@ -310,7 +310,7 @@ class _Training:
         program: LoadedProgram,
         parameters: Any,
         directory: Any,
-        ended: Callable[[bool], None] = lambda _: None,
+        ended: Callable[[int | None], None] = lambda _: None,
     ) -> None:
         """Trains to the last epoch. Then calls `ended`, before SIGTERM can end the task again, with whether
         the last epoch is whole.
@@ -341,9 +341,9 @@ class _Training:
 
             loop = Recorder(loop, self._config.verification).loop
         saver.begin()
-        model, is_whole = training_loop.train(loop)
+        model, stopped_at = training_loop.train(loop)
         _KEPT.append(model)
-        saver.end(model, partial(ended, is_whole))
+        saver.end(model, partial(ended, stopped_at))
 
     def _loop(
         self,

@@ -108,6 +108,7 @@ def loop_of(make: Callable[[], Any], steps: int | None = STEPS, workers: int = 1
         datasets=[],
         entrypoint="train:Program",
         is_of_one_process=False,
+        orders=None,
     )
     return Loop(
         program=program,

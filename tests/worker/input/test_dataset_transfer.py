@@ -20,6 +20,13 @@ def test_a_copy_uses_up_no_order() -> None:
     assert _read(again) == first
 
 
+def test_a_copy_has_one_order_where_the_dataset_reads_one_shuffle_twice() -> None:
+    shuffled = tf.data.Dataset.range(12).shuffle(12, seed=4)
+    dataset = shuffled.take(5).concatenate(shuffled.skip(5)).batch(5)
+    copy = copied(dataset)
+    assert [_read(copy) for _ in range(3)] == [_read(dataset) for _ in range(3)]
+
+
 def test_a_copy_calls_python() -> None:
     doubled = tf.data.Dataset.range(3).map(lambda n: tf.py_function(lambda x: 2 * x, [n], tf.int64))
     assert [int(number) for number in copied(doubled)] == [0, 2, 4]

@@ -12,8 +12,10 @@ import tf_keras
 
 from tests.worker.input.test_continuation import batches, loop_of
 from worker.checkpoints.position import Position
-from worker.input.continuation import continued, of_worker
+from worker.input import fit_iterations
+from worker.input.continuation import continued, of_worker, scored
 from worker.input.dataset_transfer import carried
+from worker.input.fit_iterations import Scored
 
 EXAMPLES, BATCH, STEPS, EPOCHS = 12, 4, 3, 4
 numbers = tf.data.Dataset.range(EXAMPLES)
@@ -88,3 +90,58 @@ def test_the_order_is_that_of_fit(name: str, steps: int | None, library: Any) ->
         worker_dataset = of_worker(loop, loop.program.train_dataset(BATCH), STEPS, position)
         worker_dataset = carried(worker_dataset, "mine:Program", "train_dataset")()  # as a worker gets it
         assert batches(worker_dataset, len(expected) - done) == expected[done:], done
+
+
+SPLITS: dict[str, Callable[[Any], tuple[Any, Any]]] = {
+    "take and skip": lambda shuffled: (shuffled.take(8).batch(4), shuffled.skip(8).batch(2)),
+    "behind a shuffle": lambda shuffled: (
+        shuffled.take(8).shuffle(8, seed=6).batch(4),
+        shuffled.skip(8).batch(2),
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*ran out of data")
+@pytest.mark.parametrize("library", [keras, tf_keras], ids=["Keras 3", "Keras 2"])
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize(("steps", "scores"), [(None, None), (2, 1)])
+def test_parts_of_one_shuffle_draw_from_it_in_turn(
+    split: str, steps: int | None, scores: int | None, library: Any
+) -> None:
+    seen: dict[str, list[list[int]]] = {"train": [], "test": []}
+
+    def kept(name: str) -> Any:
+        def step(_: Any, data: Any) -> Any:
+            tf.py_function(lambda batch: seen[name].append(batch.numpy().tolist()), [data], [])
+            return {"loss": tf.constant(0.0)}
+
+        return step
+
+    model = type("Model", (library.Model,), {"train_step": kept("train"), "test_step": kept("test")})()
+    model.compile("sgd")
+    model.built = True
+    training, evaluation = SPLITS[split](numbers.shuffle(EXAMPLES, seed=5))
+    asked = {"steps_per_epoch": steps, "validation_steps": scores, "validation_freq": [1, 3, 4]}
+    model.fit(training, validation_data=evaluation, epochs=EPOCHS, shuffle=False, verbose=0, **asked)
+    assert len(seen["train"]) == 2 * EPOCHS
+    assert len(seen["test"]) == 3 * (scores or 2)
+
+    def read(training: Any, evaluation: Any, done: int) -> tuple[Any, Any]:
+        loop = loop_of(lambda: training, steps)
+        given = evaluation if scores is None else evaluation.take(scores)
+        loop.program.orders = fit_iterations.of_fit(
+            training,
+            steps,
+            EPOCHS,
+            keras_3=library is keras,
+            evaluation=Scored(given, scores, int(evaluation.cardinality())),
+            validates=lambda epoch: epoch + 1 in (1, 3, 4),
+        )
+        later = continued(loop, training, 2, Position(*divmod(done, 2)))
+        return later, scored(loop, given, len({0, 2, 3} & set(range(done // 2))))
+
+    for done in (0, 1, 4, 5):
+        later, passes = read(*SPLITS[split](numbers.shuffle(EXAMPLES, seed=5)), done)
+        expected = seen["test"][len({0, 2, 3} & set(range(done // 2))) * (scores or 2) :]
+        assert batches(passes, len(expected)) == expected, done
+        assert batches(later, 2 * EPOCHS - done) == seen["train"][done:], done

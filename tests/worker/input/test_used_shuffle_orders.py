@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,10 @@ import tf_keras
 from tests.worker.input.test_continuation import loop_of
 from worker.checkpoints.position import Position
 from worker.failures import Failure
-from worker.input import continuation, used_shuffle_orders
+from worker.input import continuation, due_orders, fit_iterations, used_shuffle_orders
+from worker.input.dataset_transfer import carried
+from worker.input.fit_iterations import Scored
+from worker.tf_compat import graphs
 
 EXAMPLES, BATCH, BATCHES = 12, 4, 3
 
@@ -29,6 +33,11 @@ def made(kind: str) -> Any:
 
 def order(dataset: Any) -> list[float]:
     return [float(label) for _, labels in dataset.take(BATCHES) for label in labels.numpy()]
+
+
+def use(dataset: Any, count: int) -> None:
+    shuffles = graphs.shuffles_of(dataset)
+    used_shuffle_orders.use(Counter({id(each): count for each in shuffles}), dataset)
 
 
 def used_by(call: Callable[[Any, Any], Any], library: Any, kind: str) -> int:
@@ -66,18 +75,20 @@ def test_they_are_counted_as_keras_begins_them(kind: str, library: Any) -> None:
         fits[2, BATCHES] = lambda model, data: model.fit(data, epochs=2, steps_per_epoch=BATCHES, **once)
     for (epochs, steps), fit in fits.items():
         expected = used_by(fit, library, kind)
-        assert used_shuffle_orders.by_fit(made(kind), steps, epochs, keras_3=keras_3) == expected, (
-            epochs,
-            steps,
-        )
+        used = fit_iterations.of_fit(made(kind), steps, epochs, keras_3=keras_3).end
+        assert list(used.values()) == [expected], (epochs, steps)
     scores: dict[tuple[str, int | None], Callable[[Any, Any], Any]] = {
         ("evaluate", None): lambda model, data: model.evaluate(data, **quiet),
         ("evaluate", 2): lambda model, data: model.evaluate(data, steps=2, **quiet),
+        ("evaluate", 3): lambda model, data: model.evaluate(data, steps=3, **quiet),
         ("predict", None): lambda model, data: model.predict(data, **quiet),
     }
     for (name, steps), score in scores.items():
         expected = used_by(score, library, kind)
-        assert used_shuffle_orders.by_scoring(made(kind), steps, keras_3=keras_3) == expected, (name, steps)
+        dataset, used = made(kind), Counter[int]()
+        scored = Scored(dataset, steps, int(dataset.cardinality()))
+        fit_iterations.of_scoring(scored, used, keras_3=keras_3)
+        assert list(used.values()) == [expected], (name, steps)
 
 
 @pytest.mark.parametrize("kind", ["of known size", "of no known size"])
@@ -87,12 +98,27 @@ def test_a_dataset_that_a_call_has_read_goes_on_with_the_order_that_is_due(kind:
     assert continuation.due(dataset, strategy) is dataset
     for _ in range(5):  # what the runtime has read ahead
         iter(dataset)
-    used_shuffle_orders.add(dataset, 2)
+    use(dataset, 2)
     assert order(continuation.due(dataset, strategy)) == orders[2]
-    used_shuffle_orders.add(dataset.take(2), 1)  # of the same shuffle
+    use(dataset.take(2), 3)  # of the same shuffle
     later = continuation.due(dataset, strategy)
     assert order(later) == orders[3]
     assert np.shape(orders) == (6, EXAMPLES)
+
+
+def test_what_a_programs_methods_have_read_is_used_up_for_a_worker() -> None:
+    """As by `adapt`; the program's data are then read as they are in one process."""
+    orders = [order(each) for each in [made("of known size")] for _ in range(3)]
+    dataset = made("of known size")
+    loop = loop_of(lambda: dataset, BATCHES)
+    loop.program.model = lambda: next(iter(dataset))
+    loop.program.has = lambda _: False
+    loop.program.is_keras_3 = True
+    with used_shuffle_orders.counted():
+        loop.program.model()
+    sent = continuation.of_worker(loop, dataset, BATCHES, Position(0, 0))
+    assert order(carried(sent, "mine:Program", "train_dataset")()) == orders[1]
+    assert order(continuation.continued(loop, dataset, BATCHES, Position(0, 0))) == orders[1]
 
 
 def test_data_without_a_known_pass_begin_with_the_order_that_is_due_and_without_a_notice() -> None:
@@ -103,7 +129,7 @@ def test_data_without_a_known_pass_begin_with_the_order_that_is_due_and_without_
     for goes_on in (continuation.continued, continuation.of_worker):
         loop = loop_of(endless, BATCHES)
         dataset = loop.program.train_dataset(BATCH)
-        used_shuffle_orders.add(dataset, 2)
+        use(dataset, 2)
         assert order(goes_on(loop, dataset, BATCHES, Position(0, 0))) == orders[2]
         assert loop.hooks.reporter.notices == []
 
@@ -116,10 +142,11 @@ def test_what_cannot_be_copied_is_read_as_it_is_and_refused_where_tasks_share_ba
     def fails(_: Any) -> None:
         raise tf.errors.NotFoundError(None, None, "FetchOutputs node : not found")
 
-    monkeypatch.setattr(continuation, "copied", fails)
+    monkeypatch.setattr(due_orders, "copied", fails)
     dataset = made("of known size")
-    used_shuffle_orders.add(dataset, 1)
-    assert continuation.due(dataset, tf.distribute.get_strategy()) is dataset
+    use(dataset, 1)
+    first = order(made("of known size"))
+    assert order(continuation.due(dataset, tf.distribute.get_strategy())) == first
     kind = tf.distribute.MultiWorkerMirroredStrategy
     with pytest.raises(Failure, match=r"cannot be copied .*: make it anew for each use"):
         continuation.due(dataset, kind.__new__(kind))

@@ -56,6 +56,7 @@ TRAINED = (
     "batch_hooks",
     "own_clock",
     "of_batches",
+    "take_and_skip",
 )
 _SERVED_OFTEN = ("csv_files", "of_batches", "keras_2", "not_finite", "batch_hooks")
 _OFTEN = {("functional", "MultiWorkerMirrored")}
