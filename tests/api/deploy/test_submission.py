@@ -7,6 +7,7 @@ import copy
 import json
 from functools import partial
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from launcher.backends.base import Plan
 from launcher.backends.kubernetes.api_server.client import Applied, Client
 from launcher.backends.kubernetes.backend import KubernetesBackend
+from launcher.backends.kubernetes.preflight import needed_rights
 from launcher.errors import BackendError, ConflictError, NotFoundError
 from launcher.plan import pods, runtime_archive
 from tests.api.kubelet import Kubelet
@@ -293,6 +295,34 @@ def test_what_is_left_of_a_run_without_its_primary_job_is_cleared(
     objects = there(api, namespace)
     assert objects.keys() == set(OBJECTS)
     assert objects["Job mnist-worker"]["spec"]["completions"] == 3
+
+
+def test_a_run_follows_one_whose_pods_still_end(
+    api: Api, kubelet: Kubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its Jobs are gone. The garbage collector has deleted the pods: no right to delete single ones is
+    needed.
+    """
+    namespace = kubelet.namespace
+    monkeypatch.setenv("KUBECONFIG", str(user(api, namespace, needed_rights.RULES, tmp_path)))
+    backend = KubernetesBackend()
+    backend.submit(plan(tmp_path, namespace), detach=True)
+    (pod,) = kubelet.start("chief")
+    path = f"{PATHS['Pod'].format(namespace)}/{pod['metadata']['name']}"
+
+    def hold(finalizers: list[str] | None) -> None:
+        patch = {"metadata": {"finalizers": finalizers}}
+        assert api.patch(path, patch, "application/merge-patch+json").status == 200
+
+    hold(["example.com/held"])
+    delete(api, "Job", namespace, "mnist-chief")
+    assert wait_for(lambda: api.list("Job", namespace) == [])
+    assert wait_for(lambda: "deletionTimestamp" in api.request("GET", path).body["metadata"])
+    timer = Timer(2, hold, [None])
+    timer.start()
+    backend.submit(plan(tmp_path, namespace), detach=True)
+    timer.join()
+    assert there(api, namespace).keys() == set(OBJECTS)
 
 
 def test_a_dry_run_makes_nothing(api: Api, backend: KubernetesBackend, namespace: str, planned: Plan) -> None:

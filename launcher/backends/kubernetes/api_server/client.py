@@ -254,14 +254,16 @@ class Client:
             if error.status not in (404, 409):
                 raise
 
-    def delete_all(self, kind: str, namespace: str, labels: str, *, grace: int | None = None) -> None:
-        """Deletes the objects with these labels. Pods get so many seconds of grace; None means their own
+    def delete_all(
+        self, kind: str, namespace: str, labels: str, fields: str = "", *, grace: int | None = None
+    ) -> None:
+        """Deletes the objects with these labels and fields. Pods get so many seconds of grace; None means their own
         grace period.
         """
         self._ask(
             Request("deletecollection", resource(kind), namespace),
             path_of(kind, namespace),
-            _selecting(labels),
+            _selecting(labels, fields),
             method="DELETE",
             body=json.dumps({} if grace is None else {"gracePeriodSeconds": grace}),
         )

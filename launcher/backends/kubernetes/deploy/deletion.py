@@ -109,9 +109,13 @@ def remove(client: Client, run: str, namespace: str, objects: Sequence[Item]) ->
     # The garbage collector may not know a kind yet that was installed recently.
     known = all(item.kind == "Job" for item in doomed if item.primary)
     for item in doomed:
-        # A pod is deleted with its Job.
-        left = not uids & item.owners or item.kind in OPTIONAL or (not known and item.kind != "Pod")
-        if left and not item.primary:
+        if item.kind == "Pod":
+            # A pod is deleted with its Job, which may be gone already. No right to delete single pods is
+            # asked for.
+            if not item.owners:
+                fields = f"metadata.name={item.name}"
+                client.delete_all("Pod", namespace, f"{RUN_LABEL}={run}", fields)
+        elif not item.primary and (not known or item.kind in OPTIONAL or not uids & item.owners):
             client.delete(item.kind, namespace, item.name, item.uid)
     _wait(client, run, namespace, uids, grace + _GARBAGE_SECONDS)
 
