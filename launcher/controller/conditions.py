@@ -24,8 +24,9 @@ INVALID: Final = "FailedValidation"
 """The end of the reason of a TFJob that was not taken."""
 
 _RESUMED: Final = "Resumed"
+_DEADLINE: Final = "DeadlineExceeded"
 _JOB_REASONS: Final = {
-    "DeadlineExceeded": "it was active longer than specified deadline",
+    _DEADLINE: "it was active longer than specified deadline",
     "BackoffLimitExceeded": "it has reached the specified backoff limit",
 }
 """By the reasons of Kubernetes' Jobs."""
@@ -72,7 +73,7 @@ def of_run(
 ) -> Status:
     """Returns the TFJob's next status; the same content as before where nothing has changed.
 
-    `types` has the TFJob's own key of each role. `now` is in seconds since the epoch.
+    `types` has the replica type of each role. `now` is in seconds since the epoch.
     """
     new_status = waiting(status, name, suspended=run.phase is Phase.SUSPENDED, now=now)
     if run.phase is not Phase.SUSPENDED and is_true(new_status, SUSPENDED):
@@ -86,7 +87,8 @@ def of_run(
         if role.role in types
     }
     path = f"{namespace}/{name}"
-    if run.phase in (Phase.SUCCEEDED, Phase.FAILED):
+    if run.phase in (Phase.SUCCEEDED, Phase.FAILED) or run.primary.reason == _DEADLINE:
+        # A Job whose deadline is over has failed when its pods have ended, the operator's at once.
         new_status.setdefault("completionTime", time_of(run.finished or now))
         if run.phase is Phase.SUCCEEDED:
             _set(new_status, SUCCEEDED, f"TFJob {path} successfully completed.", now)

@@ -76,6 +76,16 @@ def test_a_run_that_ends_before_its_pods_are_seen(phase: Phase, succeeded: int) 
     assert counts == {"Master": {"active": 0, "succeeded": succeeded, "failed": 1 - succeeded}}
 
 
+def test_a_run_whose_deadline_is_over_has_failed_before_its_pods_have_ended() -> None:
+    run = a_run(Phase.RUNNING, a_task("chief", 0, Phase.RUNNING), a_task("worker", 0, Phase.RUNNING))
+    primary, *others = run.roles
+    status = of({}, replace(run, roles=(replace(primary, reason="DeadlineExceeded"), *others)))
+    assert told(status)[1:] == [("Failed", "True", "TFJobFailed")]
+    assert status["completionTime"] == conditions.time_of(NOW)
+    message = status["conditions"][-1]["message"]
+    assert message == "Job click has failed because it was active longer than specified deadline"
+
+
 def test_a_suspended_run_has_not_succeeded() -> None:
     saved = a_task("chief", 0, Phase.SUCCEEDED), a_task("worker", 0, Phase.SUCCEEDED)
     running = of({}, a_run(Phase.RUNNING, *(replace(task, phase=Phase.RUNNING) for task in saved)))
