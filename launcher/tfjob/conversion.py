@@ -29,6 +29,12 @@ _BY_NAME: Final = {name.lower(): role for name, role in _ROLES.items()}
 _REPLICAS: Final = ("spec", "tfReplicaSpecs")
 _POLICY: Final = ("spec", "runPolicy")
 _GANG: Final = (*_POLICY, "schedulingPolicy")
+_GANGS: Final = {
+    "scheduler-plugins-scheduler": "Coscheduling",
+    "volcano": "Volcano",
+    "default-scheduler": "Kubernetes",
+}
+"""By the pods' schedulerName; the first that a pod names."""
 OPERATORS: Final = "training.kubeflow.org/"
 """The prefix of the training-operator's labels and finalizers."""
 MANAGER: Final = "kubeflow.org/training-operator"
@@ -77,8 +83,9 @@ def convert(value: Mapping[str, Any]) -> Conversion:
 
 
 def roles(given: Iterable[str]) -> dict[RoleName, str]:
-    """Returns the TFJob's own key of each role, in its spelling."""
-    return {_BY_NAME[key.lower()]: key for key in given if key.lower() in _BY_NAME}
+    """Returns the replica type of each role, in the spelling that the operator gave it."""
+    names = {name.lower(): name for name in _ROLES}
+    return {_BY_NAME[key.lower()]: names[key.lower()] for key in given if key.lower() in names}
 
 
 def _version(value: Mapping[str, Any]) -> Iterator[tuple[FieldPath, str]]:
@@ -330,7 +337,7 @@ class _Converter:
     def _gang(self) -> str:
         pods = [(spec.get("template") or {}).get("spec") or {} for spec in self._specs.values()]
         schedulers = {pod.get("schedulerName") for pod in pods}
-        return "Coscheduling" if "scheduler-plugins-scheduler" in schedulers else "Volcano"
+        return next((gang for name, gang in _GANGS.items() if name in schedulers), "Volcano")
 
     def _min_member(self, wanted: int) -> int:
         """Returns the gang's size: the operator counts the evaluator too, which here is no member of the

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from launcher.cli import parser
 from launcher.json_in_yaml import quoted
 from launcher.plan import rendering, serialization, topology
-from launcher.tfjob import HEADER
+from launcher.tfjob import HEADER, conversion
 from launcher.validation import loader
 from launcher.validation.loader import Loaded
 from tests.paths import SPECS
@@ -253,6 +253,14 @@ def test_a_gang_is_volcanos_or_that_of_the_pods_scheduler(tmp_path: Path) -> Non
         spec["template"]["spec"]["schedulerName"] = "scheduler-plugins-scheduler"
     del policy["queue"]
     assert pod_group(load(document, tmp_path)) == {"minMember": 2, "scheduleTimeoutSeconds": 9}
+    for spec in document["spec"]["tfReplicaSpecs"].values():
+        spec["template"]["spec"]["schedulerName"] = "default-scheduler"
+    assert load(document, tmp_path).cluster.spec.scheduling.gang == "Kubernetes"
+
+
+def test_replica_types_are_spelt_as_by_the_operator() -> None:
+    names = {"master": "Master", "worker": "Worker", "Ps": "PS", "EVALUATOR": "Evaluator"}
+    assert list(conversion.roles(names).values()) == list(names.values())
 
 
 @pytest.mark.parametrize(("wanted", "members"), [(2, 2), (4, 4), (5, 4)])
