@@ -107,11 +107,11 @@ class Reconciler:
         if not is_ours:
             mark = {"metadata": {"annotations": {TAKEN_ANNOTATION: job["metadata"]["uid"]}}}
             self._client.merge(TFJOB, *key, mark)
+        # Before the run is made: what the cluster refuses may be mended, and is tried again.
+        self._write(key, job, conditions.waiting(status, key[1], suspended=suspended, now=now))
         if suspended:
-            self._write(key, job, conditions.waiting(status, key[1], suspended=True, now=now))
             return None
         self._backend.submit(plan, detach=True, owners=[f"{TFJOB}/{key[1]}"])
-        self._write(key, job, conditions.waiting(status, key[1], suspended=False, now=now))
         return _RULE_SECONDS
 
     def _remove_in_time(self, key: Key, job: Object, policy: Mapping[str, Any]) -> float | None:
@@ -279,7 +279,7 @@ def _policy(job: Object) -> Mapping[str, Any]:
 
 
 def _types(job: Object) -> Mapping[str, str]:
-    """Returns the TFJob's own key of each role."""
+    """Returns the replica type of each role."""
     keys = conversion.roles(job["spec"].get("tfReplicaSpecs") or {})
     return {str(role): key for role, key in keys.items()}
 

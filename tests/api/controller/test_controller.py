@@ -221,12 +221,16 @@ def test_what_is_not_taken(api: Api, controller: Controller, kubelet: Kubelet, j
     jobs.make(a_tfjob({"Worker": 1}, name="theirs", runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"}))
     finalizers = {"finalizers": ["training.kubeflow.org/cleanup"]}
     jobs.make(a_tfjob({"Worker": 1}, name="held", metadata=finalizers))
+    gang = {"schedulingPolicy": {"minAvailable": 2}}
+    jobs.make(a_tfjob({"worker": 2}, name="gang", runPolicy=gang))
     failed = jobs.holds("Failed", "wrong")
     assert failed["reason"] == "TFJobFailedValidation"
     assert "spec.tfReplicaSpecs.Workers: unknown replica type" in failed["message"]
     assert wait_for(lambda: jobs.events("held") == ["TFJobNotStarted"])
     assert "status" not in jobs.get("theirs")
     assert jobs.get("held")["spec"]["runPolicy"] == {}, "the Kubeflow SDK reads none without it"
+    jobs.holds("Created", "gang")
+    assert wait_for(lambda: "TFJobNotStarted" in jobs.events("gang")), "the cluster has no Volcano"
     assert jobs.runs() == []
     jobs.change({"metadata": {"finalizers": None}}, "held")
     jobs.holds("Created", "held")
@@ -309,6 +313,16 @@ def test_a_controller_that_was_killed_starts_nothing_twice_and_misses_no_end(
         assert wait_for(lambda: jobs.get().get("code") == 404), "its time to live is over"
         assert wait_for(lambda: not jobs.runs(), seconds=90)
         assert "Traceback" not in second.printed
+
+
+def test_one_that_is_told_to_stop_leaves_its_lease_to_the_next(
+    api: Api, kind: None, namespace: str, tmp_path: Path
+) -> None:
+    with started(api, namespace, tmp_path) as first:
+        assert wait_for(first.leads), first.printed
+        with started(api, namespace, tmp_path) as second:
+            first.process.terminate()
+            assert wait_for(second.leads, 10), "a lease that is not released is free after 15 s"
 
 
 @pytest.mark.thorough
