@@ -64,12 +64,23 @@ class _Lease(LeaseLock):
 
     renewed = 0.0
     """By time.monotonic()."""
+    _released = False
 
     def create(self, *arguments: Any, **named: Any) -> bool:
         return self._noted(super().create(*arguments, **named))  # type: ignore[no-untyped-call]
 
     def update(self, *arguments: Any, **named: Any) -> bool:
+        if self._released:
+            return False  # the election's own thread goes on until the process ends
         return self._noted(super().update(*arguments, **named))  # type: ignore[no-untyped-call]
+
+    def release(self) -> None:
+        """Leaves the lease to the next one at once, if it is held: a lease without a holder is free."""
+        held, lease = self.get(self.name, self.namespace)  # type: ignore[no-untyped-call]
+        if held and lease.holder_identity == self.identity:
+            self._released = True
+            lease.holder_identity = ""
+            super().update(self.name, self.namespace, lease)  # type: ignore[no-untyped-call]
 
     def _noted(self, succeeded: Any) -> bool:
         if succeeded:
@@ -122,9 +133,16 @@ class Leader:
                 _log.error("what was watched is not seen any more: leaving")
                 os._exit(BackendError.exit_code)
         self._queue.close(_STOP_SECONDS)
+        self._release(lock)
         # Threads that still watch would disturb the interpreter's end.
         logging.shutdown()
         os._exit(0)
+
+    def _release(self, lock: _Lease) -> None:
+        try:
+            lock.release()
+        except Exception as error:  # noqa: BLE001 - it ends, and the lease runs out by itself
+            _log.warning("the lease %s could not be released: %s", LEASE, error)
 
     def _lead(self) -> None:
         try:
