@@ -32,6 +32,8 @@ def rows_vary(loop: Loop, model: Any, element: Any) -> bool:
 
 
 def _lookup_shapes(loop: Loop, model: Any, element: Any) -> list[Any]:
+    if model.run_eagerly:
+        return [tf.TensorShape(None)]  # it may do what no graph can: any look-up is possible
     element = of_size(element, loop.part_size)
     features = element[0] if isinstance(element, tuple) else element
     traced = tf.function(lambda inputs: model(inputs, training=False))

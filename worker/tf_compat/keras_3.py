@@ -143,7 +143,24 @@ def build_compiled(model: Any, element: Any) -> None:
     """Makes the variables of the compiled losses and metrics. `model` has its own variables already;
     `element` is an element_spec of its data, a tuple.
     """
-    model._symbolic_build(data_batch=element)
+    if model.run_eagerly:
+        _build_compiled_eagerly(model, element)
+    else:
+        model._symbolic_build(data_batch=element)
+
+
+def _build_compiled_eagerly(model: Any, element: Any) -> None:
+    """Does the same by a call of `model`, which may do what no graph and no symbolic call can."""
+    import keras
+
+    def zeros(spec: Any) -> Any:
+        return tf.zeros([1 if size is None else size for size in spec.shape], spec.dtype)
+
+    features, labels, _ = keras.utils.unpack_x_y_sample_weight(element)
+    predictions = model(tf.nest.map_structure(zeros, features))
+    for compiled in (model._compile_metrics, model._compile_loss):
+        if labels is not None and compiled is not None and not compiled.built:
+            compiled.build(tf.nest.map_structure(zeros, labels), predictions)
 
 
 def computes_loss(model: Any) -> bool:

@@ -147,6 +147,14 @@ def test_the_numbers_of_one_process(started: Any, plain: Any, name: str, kind: s
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("kind", ["Mirrored", pytest.param("MultiWorkerMirrored", marks=pytest.mark.nightly)])
+def test_a_model_that_runs_eagerly(started: Any, plain: Any, kind: str) -> None:
+    """Not under ParameterServer, whose workers run graphs."""
+    cluster, _ = started("eagerly", **KINDS[kind])
+    assert_same(ended(cluster), plain("eagerly"))
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=[] if name in _SERVED_OFTEN else pytest.mark.nightly) for name in TRAINED],
