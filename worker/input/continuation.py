@@ -99,12 +99,7 @@ def due(dataset: Any, strategy: Any, before: Drawn | None = None) -> Any:
     at = used_shuffle_orders.of(dataset) if before is None else before
     if used_shuffle_orders.are_next(dataset) and at == used_shuffle_orders.of(dataset):
         return dataset
-    return due_orders.read(
-        dataset,
-        strategy,
-        lambda source: source.advanced(at).concatenate(source.dataset),
-        size=int(dataset.cardinality()),
-    )
+    return due_orders.read(dataset, strategy, lambda source: source.advanced(at).concatenate(source.dataset))
 
 
 def scored(loop: Loop, dataset: Any, first: int) -> Any:

