@@ -297,22 +297,25 @@ def shuffles_of(dataset: Any) -> list[Any]:
     )
 
 
-def drawn(dataset: Any, *, reads: bool) -> Counter[int]:
+def drawn(dataset: Any, *, reads: bool, to_the_end: bool = False) -> Counter[int]:
     """Returns how many orders of each of `shuffles_of(dataset)`, by its id, an iteration draws: when it is
-    begun, or when it `reads` all elements.
+    begun, or when it `reads` all elements, or asks for one more, `to_the_end`.
     """
     dataset = getattr(dataset, "_impl", dataset)
     name, inputs = type(dataset).__name__, _inputs(dataset)
     if name == SHUFFLE:  # begins its input when the first element is asked of it
-        return Counter([id(dataset)]) + (drawn(inputs[0], reads=True) if reads else Counter())
+        read = drawn(inputs[0], reads=True, to_the_end=True) if reads else Counter[int]()
+        return Counter([id(dataset)]) + read
     if name == CACHE:
         return Counter()
     if name == _CONCATENATED and not reads:
         inputs = inputs[:1]
-    total = sum((drawn(each, reads=reads) for each in inputs), Counter[int]())
+    total = sum((drawn(each, reads=reads, to_the_end=to_the_end) for each in inputs), Counter[int]())
     if name == _REPEATED and reads:
         times = max(1, int(dataset._count))
         total = Counter({shuffle: times * count for shuffle, count in total.items()})
+        if to_the_end and type(inputs[0]).__name__ != SHUFFLE:  # with which TensorFlow fuses it
+            total += drawn(inputs[0], reads=False)
     return total
 
 

@@ -13,6 +13,7 @@ from worker.tf_compat import graphs
 DRAWN: dict[str, Callable[[Any], Any]] = {
     "batched": lambda shuffled: shuffled.batch(4).prefetch(2),
     "repeated": lambda shuffled: shuffled.repeat(3).batch(4),
+    "repeated behind another": lambda shuffled: shuffled.take(8).repeat(2).shuffle(4, seed=2),
     "one after the other": lambda shuffled: shuffled.take(3).concatenate(shuffled.skip(3)),
     "side by side": lambda shuffled: tf.data.Dataset.zip(shuffled.take(3), shuffled.skip(3)),
     "behind another": lambda shuffled: shuffled.take(8).shuffle(4, seed=2),
