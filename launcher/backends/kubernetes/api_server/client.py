@@ -257,8 +257,8 @@ class Client:
     def delete_all(
         self, kind: str, namespace: str, labels: str, fields: str = "", *, grace: int | None = None
     ) -> None:
-        """Deletes the objects with these labels and fields. Pods get so many seconds of grace; None means their own
-        grace period.
+        """Deletes the objects with these labels and fields. Pods get so many seconds of grace; None means
+        their own grace period.
         """
         self._ask(
             Request("deletecollection", resource(kind), namespace),
