@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from dataclasses import dataclass
+from itertools import combinations, pairwise
 from typing import Any, Final
 
 from launcher.backends.base import PROGRAM, Finding
@@ -41,7 +42,41 @@ def examine(client: Client, namespace: str) -> list[Finding]:
         return [*findings, Finding("controller", "missing", "no Deployment has its labels", advice)]
     for deployment in deployments:
         findings += _deployment(client, deployment)
-    return findings
+    return [*findings, *_overlaps(deployments)]
+
+
+@dataclass(frozen=True)
+class _Installation:
+    """A Deployment's `namespaces` are those whose TFJobs it trains, empty for all."""
+
+    name: str
+    namespaces: Sequence[str]
+    lease_namespace: str
+
+    @classmethod
+    def of(cls, deployment: Object) -> _Installation:
+        home = deployment["metadata"]["namespace"]
+        containers = deployment["spec"]["template"]["spec"]["containers"]
+        pairs = list(pairwise(word for each in containers for word in each.get("args") or ()))
+        spaces = [value for option, value in pairs if option in ("-n", "--namespace")]
+        where = next((value for option, value in pairs if option == "--lease-namespace"), home)
+        return cls(f"{deployment['metadata']['name']} in namespace {home}", spaces, where)
+
+
+def _overlaps(deployments: Sequence[Object]) -> Iterator[Finding]:
+    """Finds installations that train the TFJobs of the same namespace. Whichever takes a TFJob first has it,
+    so that none is trained twice.
+    """
+    for one, other in combinations(map(_Installation.of, deployments), 2):
+        either, both = one.namespaces or other.namespaces, {*one.namespaces} & {*other.namespaces}
+        if one.lease_namespace == other.lease_namespace:
+            continue  # one of their replicas leads
+        if not (one.namespaces and other.namespaces):
+            both = {*either}  # one is for all
+        if both or not either:
+            where = f"namespace {listed(sorted(both), _SHOWN)}" if both else "all namespaces"
+            message = f"{one.name} and {other.name} both train the TFJobs of {where}"
+            yield Finding("controllers", "warning", message, "Uninstall one, or give each its namespaces.")
 
 
 def _anywhere(client: Client, kind: str, namespace: str, labels: str = "") -> list[Object]:
@@ -77,10 +112,8 @@ def _deployment(client: Client, deployment: Object) -> Iterator[Finding]:
     else:
         yield Finding("controller", "missing", message, advice)
     pod = spec["template"]["spec"]
-    arguments: list[str] = [word for each in pod["containers"] for word in each.get("args") or ()]
-    pairs = list(pairwise(arguments))
-    spaces = [value for option, value in pairs if option in ("-n", "--namespace")]
-    where = next((value for option, value in pairs if option == "--lease-namespace"), home)
+    installation = _Installation.of(deployment)
+    spaces, where = installation.namespaces, installation.lease_namespace
     yield _lease(client, where, f"kubectl -n {home} logs deployment/{name} --all-pods")
     yield _training_operator(client, spaces)
     account = f"system:serviceaccount:{home}:{pod.get('serviceAccountName', 'default')}"

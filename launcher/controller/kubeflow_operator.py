@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Final
 
 from launcher.backends.kubernetes.api_server.api_errors import ApiError
 from launcher.backends.kubernetes.api_server.client import Client
-from launcher.status import seconds
+from launcher.controller import leases
 
 LEASE: Final = "1ca428e5.training-operator.kubeflow.org"
 """The leader's, of every version since 1.4: `cmd/training-operator.v1/main.go`."""
-_FRESH_SECONDS: Final = 60.0
-"""It is renewed every few seconds."""
 
 
 def running(client: Client, namespaces: Sequence[str]) -> str:
@@ -21,15 +18,13 @@ def running(client: Client, namespaces: Sequence[str]) -> str:
     places: Sequence[str | None] = namespaces or [None]
     for namespace in places:
         try:
-            leases, _ = client.list("Lease", namespace, fields=f"metadata.name={LEASE}")
+            items, _ = client.list("Lease", namespace, fields=f"metadata.name={LEASE}")
         except ApiError as error:
             if not error.no_right:
                 raise
             continue
-        for lease in leases:
-            spec = lease.get("spec") or {}
-            renewed = seconds(spec.get("renewTime")) or 0.0
-            if spec.get("holderIdentity") and time.time() - renewed < _FRESH_SECONDS:
+        for lease in items:
+            if leases.is_held(lease, client.ahead):
                 where = lease["metadata"]["namespace"]
                 return (
                     f"a training-operator runs in namespace {where}, and would train each TFJob, too; end it:"

@@ -101,7 +101,7 @@ class Leader:
             )
         self._observed = Observed()
         backend = KubernetesBackend(context=options.context, patience=Patience(None))
-        self._reconciler = Reconciler(self._client, backend, self._observed)
+        self._reconciler = Reconciler(self._client, backend, self._observed, options.lease_namespace)
         self._endpoints = Endpoints(options.address, self._observed)
         self._queue = WorkQueue(self._see_to, self._failed, _THREADS)
         self._stop, self._watch_failed = threading.Event(), threading.Event()

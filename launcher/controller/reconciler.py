@@ -18,7 +18,7 @@ from launcher.backends.kubernetes.api_server.client import Client
 from launcher.backends.kubernetes.backend import KubernetesBackend
 from launcher.backends.kubernetes.run_end.enforcement import CleanUp, CleanUpSettings
 from launcher.backends.kubernetes.state.run_state import RunState
-from launcher.controller import conditions
+from launcher.controller import LEASE, conditions, leases
 from launcher.controller.observed import TFJOB, Key, Object, Observed
 from launcher.errors import ConflictError, LauncherError, SpecError
 from launcher.object_names import DOMAIN
@@ -27,7 +27,11 @@ from launcher.tfjob import conversion, fields
 from launcher.validation import loader
 
 TAKEN_ANNOTATION: Final = f"{DOMAIN}/controller"
-"""On a TFJob that this controller trains: its uid. It is set before the run is made."""
+"""On a TFJob that a controller trains: its uid. It is set before the run is made."""
+HOME_ANNOTATION: Final = f"{DOMAIN}/controller-namespace"
+"""Set with it: the namespace of that controller's lease, which no other installation has. Earlier versions
+did not set it.
+"""
 
 _LATER_SECONDS: Final = 30.0
 """Until a TFJob is looked at again that somebody else has to mend."""
@@ -59,8 +63,10 @@ class Reconciler:
         client: Client,
         backend: KubernetesBackend,
         observed: Observed,
+        lease_namespace: str,
     ) -> None:
         self._client = client
+        self._home = lease_namespace
         self._backend = backend
         self._observed = observed
         self._known: dict[Key, tuple[str, _Known]] = {}
@@ -76,10 +82,16 @@ class Reconciler:
         policy = _policy(job)
         if _is_another_s(job):
             return None
+        taker, is_over = _taken_by(job), conditions.is_over(_status(job))
+        if taker not in (None, self._home):
+            if taker and leases.is_led(self._client, LEASE, taker):
+                return None if is_over else _LATER_SECONDS
+            if not is_over:
+                return 0.0 if self._take(key, job) else _RULE_SECONDS
         run = self._observed.run(key, job["metadata"]["uid"])
         if run is not None:
             return self._follow(key, job, policy, *run)
-        if conditions.is_over(_status(job)):
+        if is_over:
             return self._remove_in_time(key, job, policy)
         return self._start(key, job, policy)
 
@@ -92,8 +104,8 @@ class Reconciler:
     # ---- without a run
 
     def _start(self, key: Key, job: Object, policy: Mapping[str, Any]) -> float | None:
-        status, is_ours = _status(job), _is_ours(job)
-        if problem := _obstacle(job, is_ours=is_ours):
+        status = _status(job)
+        if problem := _obstacle(job):
             self._tell_once(key, job, conditions.reason("NotStarted"), problem)
             return _LATER_SECONDS
         now, suspended = time.time(), bool(policy.get("suspend"))
@@ -104,15 +116,30 @@ class Reconciler:
         except SpecError as error:
             self._write(key, job, conditions.refused(status, str(error), now))
             return None
-        if not is_ours:
-            mark = {"metadata": {"annotations": {TAKEN_ANNOTATION: job["metadata"]["uid"]}}}
-            self._client.merge(TFJOB, *key, mark)
+        if _taken_by(job) is None and not self._take(key, job):
+            return _RULE_SECONDS
         # Before the run is made: what the cluster refuses may be mended, and is tried again.
         self._write(key, job, conditions.waiting(status, key[1], suspended=suspended, now=now))
         if suspended:
             return None
         self._backend.submit(plan, detach=True, owners=[f"{TFJOB}/{key[1]}"])
         return _RULE_SECONDS
+
+    def _take(self, key: Key, job: Object) -> bool:
+        """Marks the TFJob as this installation's. Returns False where it was changed meanwhile: another one
+        may have taken it.
+        """
+        metadata = job["metadata"]
+        marks = {TAKEN_ANNOTATION: metadata["uid"], HOME_ANNOTATION: self._home}
+        unchanged = {"resourceVersion": metadata["resourceVersion"], "annotations": marks}
+        try:
+            taken = self._client.merge(TFJOB, *key, {"metadata": unchanged})
+        except ApiError as error:
+            if error.status in (404, 409):
+                return False
+            raise
+        self._observed.see(TFJOB, taken, gone=False)
+        return True
 
     def _remove_in_time(self, key: Key, job: Object, policy: Mapping[str, Any]) -> float | None:
         """Deletes a TFJob that has ended when its time to live is over, and with it all that it owns."""
@@ -233,7 +260,7 @@ class Reconciler:
         return before[1]
 
 
-def _obstacle(job: Object, *, is_ours: bool) -> str:
+def _obstacle(job: Object) -> str:
     """Returns why the TFJob is not taken, "" where nothing speaks against it."""
     theirs = [
         name for name in job["metadata"].get("finalizers") or () if name.startswith(conversion.OPERATORS)
@@ -244,7 +271,7 @@ def _obstacle(job: Object, *, is_ours: bool) -> str:
             f"that: kubectl -n {job['metadata']['namespace']} patch tfjob "
             f'{job["metadata"]["name"]} --type=merge -p \'{{"metadata":{{"finalizers":null}}}}\''
         )
-    if not is_ours and _status(job).get("conditions"):
+    if _taken_by(job) is None and _status(job).get("conditions"):
         return (
             "another controller has begun it, so it is left alone: end the training-operator (kubectl -n "
             "kubeflow scale deployment training-operator --replicas=0), and make the TFJob anew"
@@ -254,7 +281,7 @@ def _obstacle(job: Object, *, is_ours: bool) -> str:
 
 def is_nobodys(job: Object) -> bool:
     """Returns whether the TFJob is this controller's to take, and was not taken."""
-    return not (_is_another_s(job) or conditions.is_over(_status(job)) or _is_ours(job))
+    return not (_is_another_s(job) or conditions.is_over(_status(job))) and _taken_by(job) is None
 
 
 def _is_another_s(job: Object) -> bool:
@@ -262,8 +289,13 @@ def _is_another_s(job: Object) -> bool:
     return bool(job["metadata"].get("deletionTimestamp")) or manager not in (None, "", conversion.MANAGER)
 
 
-def _is_ours(job: Object) -> bool:
-    return bool(annotations_of(job).get(TAKEN_ANNOTATION) == job["metadata"]["uid"])
+def _taken_by(job: Object) -> str | None:
+    """Returns the namespace of the lease of the installation that has taken the TFJob: "" where an earlier
+    version has, None where none has. A copy of another TFJob has that one's uid.
+    """
+    marks = annotations_of(job)
+    is_taken = marks.get(TAKEN_ANNOTATION) == job["metadata"]["uid"]
+    return marks.get(HOME_ANNOTATION, "") if is_taken else None
 
 
 def _status(job: Object) -> Object:
@@ -290,7 +322,8 @@ def _document(job: Object) -> Object:
     """
     document = copy.deepcopy({name: job[name] for name in ("apiVersion", "kind", "metadata", "spec")})
     document["metadata"].pop("finalizers", None)
-    (document["metadata"].get("annotations") or {}).pop(TAKEN_ANNOTATION, None)
+    for name in (TAKEN_ANNOTATION, HOME_ANNOTATION):
+        (document["metadata"].get("annotations") or {}).pop(name, None)
     for holder in (document["spec"], document["spec"].get("runPolicy") or {}):
         for name in ("ttlSecondsAfterFinished", "suspend"):
             holder.pop(name, None)

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.api.conftest import ROOT, installed
+from tests.api.conftest import ROOT, installed, restricted_namespace
 from tests.api.kubelet import Kubelet
 from tests.api.plain_requests import Api, wait_for
 
@@ -59,10 +59,11 @@ def kind(api: Api) -> Iterator[None]:
 
 
 @contextmanager
-def started(api: Api, namespace: str, folder: Path) -> Iterator[Controller]:
-    """A controller that trains the namespace's TFJobs, once it runs."""
+def started(api: Api, namespace: str, folder: Path, home: str = "") -> Iterator[Controller]:
+    """A controller that trains the namespace's TFJobs, once it runs. `home` has its lease."""
     log = folder / f"controller-{time.monotonic_ns()}.log"
-    arguments = ["--namespace", namespace, "--lease-namespace", namespace, "--address", "127.0.0.1:0"]
+    arguments = ["--namespace", namespace, "--lease-namespace", home or namespace]
+    arguments += ["--address", "127.0.0.1:0"]
     with log.open("w") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "launcher", "controller", *arguments],
@@ -323,6 +324,32 @@ def test_one_that_is_told_to_stop_leaves_its_lease_to_the_next(
         with started(api, namespace, tmp_path) as second:
             first.process.terminate()
             assert wait_for(second.leads, 10), "a lease that is not released is free after 15 s"
+
+
+def test_two_installations_for_one_namespace_share_its_tfjobs(
+    api: Api, controller: Controller, kubelet: Kubelet, jobs: Jobs, tmp_path: Path
+) -> None:
+    names = [f"click-{number}" for number in range(4)]
+    with (
+        restricted_namespace(api) as home,
+        started(api, kubelet.namespace, tmp_path, home) as second,
+    ):
+        assert wait_for(second.leads), second.printed
+        for name in names:
+            jobs.make(a_tfjob({"Worker": 1}, name=name))
+        for name in names:
+            jobs.holds("Created", name)
+        kubelet.start("worker", len(names))
+        for name in names:
+            jobs.holds("Running", name)
+            assert sorted(jobs.events(name)) == ["TFJobCreated", "TFJobRunning"]
+        controller.process.terminate()
+        controller.process.wait()
+        for pod in kubelet.pods():
+            kubelet.end(pod, 0)
+        for name in names:
+            jobs.holds("Succeeded", name, 60)
+        assert wait_for(lambda: [len(jobs.events(name)) for name in names] == [3] * len(names))
 
 
 @pytest.mark.thorough

@@ -14,7 +14,7 @@ from launcher.cli import parser
 from launcher.controller import LEASE, doctor
 from launcher.controller.kubeflow_operator import LEASE as OPERATORS
 from tests.api import users
-from tests.api.conftest import ROOT, installed
+from tests.api.conftest import ROOT, installed, restricted_namespace
 from tests.api.plain_requests import Api, wait_for
 
 FOLDER = ROOT / "manifests" / "controller"
@@ -134,6 +134,17 @@ def test_one_that_works_and_what_may_become_of_it(
     assert f"{who} may not get, create, update in namespace {namespace}" in out
     assert (code, verdicts["right to jobsets"]) == (5, "warning")
     assert "Without it, a run with a queue or a schedulingPolicy is refused." in out
+
+
+@pytest.mark.usefixtures("controller")
+def test_two_for_one_namespace_are_named(api: Api, namespace: str, examined: Doctor) -> None:
+    (deployment,) = yaml.safe_load_all((FOLDER / "deployment.yaml").read_text())
+    deployment["metadata"] |= {"labels": LABELS, "name": "for-all"}
+    with restricted_namespace(api) as home:
+        assert api.create(deployment, home).status == 201
+        assert wait_for(lambda: examined()[1].get("controllers") == "warning")
+        assert f"for-all in namespace {home}" in (out := examined()[2])
+        assert f"both train the TFJobs of namespace {namespace}\n" in out
 
 
 @pytest.mark.usefixtures("kind")
