@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 import yaml
 
+from launcher.tfjob import conversion
 from tests.api.conftest import ROOT, installed, restricted_namespace
 from tests.api.kubelet import Kubelet
 from tests.api.plain_requests import Api, wait_for
@@ -415,7 +416,8 @@ def test_every_tfjob_of_the_corpus_ends_as_the_operator_had_it_end(
         counts = jobs.status(name)["replicaStatuses"]
         for key, replicas in item["spec"]["tfReplicaSpecs"].items():
             if replicas.get("replicas") != 0:
-                assert counts[key]["failed"] == 0, path.name
+                (kind,) = conversion.roles([key]).values()
+                assert counts[kind]["failed"] == 0, path.name
         jobs.delete(name)
         wait_for(lambda: not jobs.runs(), seconds=90)
 
