@@ -51,6 +51,12 @@ _LOST_PEER = re.compile(
 _ARGUMENTS = "Call arguments received by layer"
 _IN_LAYER = "Exception encountered when calling"
 _CODE_FENCE = "```"
+_MEETING = "`merge_call` called while defining a new graph"
+_APART = (
+    "the step updates weights within a condition or a loop of its graph (tf.cond, tf.while_loop, an `if` on "
+    "a tensor) or a tf.function of its own, where the replicas cannot add up their gradients: apply them "
+    "outside of it in each step, multiplied by the condition (tf.cast(condition, tf.float32))"
+)
 _INNERMOST = 6
 """Number of frames that say where a ValueError without a frame of the user's was raised."""
 _READ_ONLY = "Read-only file system"
@@ -320,6 +326,8 @@ def sentence(error: BaseException, kind: bool = True) -> str:
         message = str(error.args[0])  # Keras tells where it was; `str` would quote that like a key
     text = _COLOURS.sub("", message)
     name = type(error).__name__
+    if _MEETING in text:
+        return _APART
     if is_op_error(error):
         return _cut(f"{name}: {_op_sentence(text)}" if kind else _op_sentence(text))
     # Keras 2 lists the arguments after its message.

@@ -57,6 +57,28 @@ print(json.dumps(found))
 """
 
 
+CONDITION = """
+import json, keras, tensorflow as tf
+from worker.failures import sentence
+device = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(device, [tf.config.LogicalDeviceConfiguration()] * 2)
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+with strategy.scope():
+    weight, optimizer = keras.Variable(1.0), keras.optimizers.SGD()
+    optimizer.build([weight])
+def step():
+    tf.cond(tf.constant(True), lambda: optimizer.apply([tf.constant(1.0)], [weight]), lambda: None)
+try:
+    tf.function(lambda: strategy.run(step))()
+except RuntimeError as error:
+    print(json.dumps(sentence(error)))
+"""
+
+
+def test_an_update_in_a_condition() -> None:
+    assert "apply them outside of it in each step" in str(computed(CONDITION))
+
+
 def test_older_keras_adds_an_activity_regularizer_up() -> None:
     refused = "the activity_regularizer of inner (Keras 3.13.2; from 3.14 on it can)"
     assert in_process(ACTIVITY, keras="3") == [refused, None, None, None]
