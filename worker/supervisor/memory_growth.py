@@ -20,7 +20,7 @@ _PARTS: Final = 4
 """The window's parts: in each of them the least memory must be more than in the one before. What a task
 takes and gives back (a checkpoint's copy, an evaluation) leaves the least as it is.
 """
-_GIB: Final = 1 << 30
+_MIB, _GIB = 1 << 20, 1 << 30
 _ADVICE: Final = (
     "raise the memory in resources of its role (or have more ps), or look for what grows: cache() of a "
     "dataset without a file, a large shuffle buffer, a list that a callback or a generator appends to, a "
@@ -64,7 +64,10 @@ class MemoryGrowth:
         if self._measurements and used < 0.75 * self._measurements[-1][1]:
             self._measurements.clear()  # another process, or a part of the work that is over
         self._measurements.append((now, used))
-        amount = f"{used / _GIB:.1f} of the {limit / _GIB:.1f} GiB of memory that it may have"
+        size, unit, places = (_GIB, "GiB", 1) if limit >= _GIB else (_MIB, "MiB", 0)
+        amount = (
+            f"{used / size:.{places}f} of the {limit / size:.{places}f} {unit} of memory that it may have"
+        )
         if used >= _FULL * limit and not self._has_warned_of_full:
             self._has_warned_of_full = True
             return f"uses {amount}; at the limit the kernel ends it: {_ADVICE}"
@@ -76,7 +79,7 @@ class MemoryGrowth:
         self._has_warned_of_growth = True
         minutes = max(1, round((limit - used) / rate / 60))
         return (
-            f"uses {amount}, {rate * 60 / (1 << 20):,.0f} MiB more every minute. At the limit, in about "
+            f"uses {amount}, {rate * 60 / _MIB:,.0f} MiB more every minute. At the limit, in about "
             f"{minutes} min, the kernel ends it: {_ADVICE}"
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from argparse import Namespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from launcher.cli import arguments as shared
 from launcher.cli import from_file, one_run, plain_table
@@ -14,7 +14,7 @@ from launcher.cli.usage import wrong_usage
 from launcher.errors import BackendError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from launcher.validation.loader import Loaded
 
 
 def arguments(parser: StrictParser) -> None:
@@ -45,7 +45,7 @@ def arguments(parser: StrictParser) -> None:
 
 def run(options: Namespace) -> int:
     """Checks a cluster; the exit code is BackendError's when a run cannot be submitted there."""
-    from launcher import sentences
+    from launcher import plan_of_file, sentences
     from launcher.backends import backend_choice
     from launcher.backends.checked_names import check_names
     from launcher.backends.kubernetes.preflight import needed_rights, requirements
@@ -63,16 +63,18 @@ def run(options: Namespace) -> int:
         return _controller(options)
     if options.nodes is not None:
         return _nodes(options)
-    objects = _objects(options) if has_file else None
+    placed = _placed(options) if has_file else []
+    objects = [item for loaded in placed for item in plan_of_file.plan(loaded).objects] if has_file else None
     extensions = (
         tuple(needed_rights.EXTENSION_RULES) if objects is None else requirements.extra_rights(objects)
     )
+    namespace = placed[0].cluster.metadata.namespace if placed else options.namespace
     if options.role:
-        namespace = options.namespace or backend_choice.own_namespace("kubernetes", options.context)
+        namespace = namespace or backend_choice.own_namespace("kubernetes", options.context)
         print(serialization.as_yaml([needed_rights.role(namespace, extensions)]), end="")
         return 0
     backend = backend_choice.named("kubernetes", options.context, one_run.patience(options))
-    namespace = options.namespace or backend.namespace
+    namespace = namespace or backend.namespace
     findings = backend.examine(namespace, objects)
     for line in sentences.findings(findings):
         print(line)
@@ -133,9 +135,10 @@ def _nodes(options: Namespace) -> int:
     return 0
 
 
-def _objects(options: Namespace) -> list[Mapping[str, Any]]:
-    """Returns the objects of all runs in the file."""
+def _placed(options: Namespace) -> list[Loaded]:
+    """Returns all runs of the file, in the namespaces where they would be."""
     from launcher import plan_of_file
+    from launcher.backends import backend_choice
 
-    placed = [plan_of_file.placed(loaded, options.namespace, "default") for loaded in from_file.load(options)]
-    return [item for loaded in placed for item in plan_of_file.plan(loaded).objects]
+    own = options.namespace or backend_choice.own_namespace("kubernetes", options.context)
+    return [plan_of_file.placed(loaded, options.namespace, own) for loaded in from_file.load(options)]

@@ -213,7 +213,7 @@ def test_the_printed_role_is_enough_for_the_whole_life_of_a_run(
 
 
 def test_a_doctor_s_findings(
-    api: Api, run: Run, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    api: Api, run: Run, file: str, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quota = {"metadata": {"name": "small"}, "spec": {"hard": {"pods": "0", "requests.cpu": "2"}}}
     path = f"api/v1/namespaces/{namespace}/resourcequotas"
@@ -227,8 +227,11 @@ def test_a_doctor_s_findings(
     assert re.search(r"^unknown +NetworkPolicy ", out, re.MULTILINE)
     assert re.search(r"^unknown +images ", out, re.MULTILINE)
 
-    code, out, _ = run("doctor", "-n", "nowhere")
-    assert code == 5
+    elsewhere = ("--set", "metadata.namespace=nowhere")
+    for where in (("-n", "nowhere"), (file, *elsewhere)):
+        code, out, _ = run("doctor", *where)
+        assert code == 5
+    assert yaml.safe_load(run("doctor", "--role", file, *elsewhere)[1])["metadata"]["namespace"] == "nowhere"
     assert re.search(r"^missing +namespace +there is no namespace nowhere$", out, re.MULTILINE)
 
     jobs_only = [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["*"]}]
