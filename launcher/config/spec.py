@@ -37,6 +37,7 @@ from launcher.config.value_types import (
     ScriptPath,
     Seconds,
     Sha256,
+    Size,
     Text,
 )
 from worker.contract.notebook_lines import NOTEBOOK
@@ -381,7 +382,7 @@ class Storage(_Model):
     URL is reached, that of `modelDir` and of the program's `dataDir`.
     """
 
-    size: Quantity = "10Gi"
+    size: Size = "10Gi"
     storage_class_name: ObjectName | None = None
     """Left out: the cluster's default."""
     access_modes: Annotated[

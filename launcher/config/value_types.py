@@ -67,6 +67,10 @@ Items = Annotated[tuple[T, ...], Strict(False)]
 
 Text = Annotated[str, AfterValidator(_text)]
 Quantity = Annotated[str, BeforeValidator(_quantity, json_schema_input_type=int | float | str)]
+Size = Annotated[
+    Quantity,
+    _checked(lambda size: re.match(r"\+?[0.]*[1-9]", size), "a size above 0, such as 10Gi"),
+]
 RunName = Annotated[
     str,
     _checked(
