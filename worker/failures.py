@@ -55,7 +55,8 @@ _MEETING = "`merge_call` called while defining a new graph"
 _APART = (
     "the step updates weights within a condition or a loop of its graph (tf.cond, tf.while_loop, an `if` on "
     "a tensor) or a tf.function of its own, where the replicas cannot add up their gradients: apply them "
-    "outside of it in each step, multiplied by the condition (tf.cast(condition, tf.float32))"
+    "outside of it, in every step, or train by spec.strategy: OneDevice. Gradients of 0 in the place of a "
+    "condition are the same for SGD without momentum alone"
 )
 _INNERMOST = 6
 """Number of frames that say where a ValueError without a frame of the user's was raised."""

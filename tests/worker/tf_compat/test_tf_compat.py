@@ -76,7 +76,7 @@ except RuntimeError as error:
 
 
 def test_an_update_in_a_condition() -> None:
-    assert "apply them outside of it in each step" in str(computed(CONDITION))
+    assert "apply them outside of it, in every step" in str(computed(CONDITION))
 
 
 def test_older_keras_adds_an_activity_regularizer_up() -> None:
