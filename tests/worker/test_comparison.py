@@ -31,6 +31,7 @@ def note(
         "results": {"loss": 0.5 + off},
         "layers": {},
         "drawn": "",
+        "clipped": "",
         "half": False,
         "data": [],
         **changed,

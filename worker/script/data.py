@@ -104,7 +104,7 @@ def evaluation(
     )
     of, is_dataset = _data(data, parts[0]), isinstance(parts[0], tf.data.Dataset)
     batches = int(parts[0].cardinality()) if is_dataset else tf.data.UNKNOWN_CARDINALITY
-    return of._replace(scored=Scored(of.dataset, steps, batches))
+    return Data(of.dataset, of.batch_size, of.validation, Scored(of.dataset, steps, batches))
 
 
 def batch(model: Any, given: Mapping[str, Any], call: str) -> tuple[Any, Any]:

@@ -140,5 +140,5 @@ def _placed(options: Namespace) -> list[Loaded]:
     from launcher import plan_of_file
     from launcher.backends import backend_choice
 
-    own = options.namespace or backend_choice.own_namespace("kubernetes", options.context)
-    return [plan_of_file.placed(loaded, options.namespace, own) for loaded in from_file.load(options)]
+    default = options.namespace or backend_choice.own_namespace("kubernetes", options.context)
+    return [plan_of_file.placed(loaded, options.namespace, default) for loaded in from_file.load(options)]
