@@ -71,9 +71,9 @@ def of_fit(
     was stopped in its middle after the steps `stopped_at`.
     """
     now = Counter(drawn or {})
-    if not (shuffled := set(map(id, graphs.shuffles_of(dataset)))) and (
-        evaluation is None or not graphs.shuffles_of(evaluation.dataset)
-    ):
+    shuffled = _shuffled(dataset)
+    of_evaluation = set() if evaluation is None else _shuffled(evaluation.dataset)
+    if not shuffled | of_evaluation:
         return Orders(None, [], now)
     trained = _of_passes if _is_pass(dataset, steps) else _of_steps
     training: list[Drawn] = []
@@ -84,8 +84,8 @@ def of_fit(
         training.append(passes)
         if evaluation is not None and validates(epoch):
             scored.append(of_scoring(evaluation, now, keras_3=keras_3))
-    is_alone = evaluation is None or shuffled.isdisjoint(map(id, graphs.shuffles_of(evaluation.dataset)))
-    return Orders(training if shuffled and trained is _of_passes else None, scored, now, is_alone)
+    by_pass = training if shuffled and trained is _of_passes else None
+    return Orders(by_pass, scored, now, shuffled.isdisjoint(of_evaluation))
 
 
 def of_scoring(scored: Scored, now: Drawn, *, keras_3: bool) -> Drawn:
@@ -112,6 +112,10 @@ def of_program(program: LoadedProgram, parameters: TrainingParameters, dataset: 
     drawn = used_shuffle_orders.of(dataset)
     steps = parameters.steps_per_epoch
     return of_fit(dataset, steps, epochs, keras_3=program.is_keras_3, drawn=drawn).training
+
+
+def _shuffled(dataset: Any) -> set[int]:
+    return set(map(id, graphs.shuffles_of(dataset)))
 
 
 def _is_pass(dataset: Any, steps: int | None) -> bool:

@@ -14,17 +14,15 @@ def state() -> Any:
     """Returns the states of the generators, as values of JSON."""
     kind, keys, *rest = np.random.get_state()
     of_numpy = [kind, [int(key) for key in keys], *rest]
-    return [random.getstate(), of_numpy, seeds.drawing(), seeds.keras_2_drawing()]
+    return [random.getstate(), of_numpy, *seeds.drawings()]
 
 
 def restore(value: Any) -> None:
     """Restores what `state` has returned."""
-    of_python, (kind, keys, *rest), of_tensorflow, *of_keras_2 = value
+    of_python, (kind, keys, *rest), *others = value  # earlier versions leave the last one out
     random.setstate(_state(of_python))
     np.random.set_state((kind, np.array(keys, np.uint32), *rest))
-    seeds.restore_drawing(_state(of_tensorflow))
-    for generator in of_keras_2:  # earlier versions leave it out
-        seeds.restore_keras_2_drawing(_state(generator))
+    seeds.restore_drawings([_state(each) for each in others])
 
 
 def _state(value: Any) -> Any:

@@ -10,7 +10,7 @@ import tensorflow as tf
 from worker.failures import program_error, sentence
 from worker.input import replica_shares
 from worker.input.batch_division import copied
-from worker.tf_compat import keras_models
+from worker.tf_compat import keras_3, keras_models
 from worker.tf_compat.keras_models import has_own, is_keras_3
 from worker.tf_compat.strategies import worker_count
 
@@ -44,7 +44,7 @@ def build(model: Any, element: Any, entrypoint: str, *, computes: bool = True) -
         if keras_models.builds_by_shape(model) and isinstance(features, tf.TensorSpec):
             model.build((None, *features.shape[1:]))
         elif is_keras_3(model) and computes:
-            model(tf.nest.map_structure(_zeros, features))
+            model(tf.nest.map_structure(keras_3.zeros_of, features))
         elif is_keras_3(model):
             tf.function(lambda inputs: model(inputs)).get_concrete_function(features)
         else:
@@ -110,7 +110,3 @@ def _with_open_batch(element: Any) -> Any:
         return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype, spec.name)
 
     return tf.nest.map_structure(opened, element)
-
-
-def _zeros(spec: Any) -> Any:
-    return tf.zeros([1 if size is None else size for size in spec.shape], spec.dtype)

@@ -153,14 +153,16 @@ def _build_compiled_eagerly(model: Any, element: Any) -> None:
     """Does the same by a call of `model`, which may do what no graph and no symbolic call can."""
     import keras
 
-    def zeros(spec: Any) -> Any:
-        return tf.zeros([1 if size is None else size for size in spec.shape], spec.dtype)
-
     features, labels, _ = keras.utils.unpack_x_y_sample_weight(element)
-    predictions = model(tf.nest.map_structure(zeros, features))
+    predictions = model(tf.nest.map_structure(zeros_of, features))
     for compiled in (model._compile_metrics, model._compile_loss):
         if labels is not None and compiled is not None and not compiled.built:
-            compiled.build(tf.nest.map_structure(zeros, labels), predictions)
+            compiled.build(tf.nest.map_structure(zeros_of, labels), predictions)
+
+
+def zeros_of(spec: Any) -> Any:
+    """Returns a tensor of zeros of the `tf.TensorSpec`, with one entry where a dimension is open."""
+    return tf.zeros([1 if size is None else size for size in spec.shape], spec.dtype)
 
 
 def computes_loss(model: Any) -> bool:

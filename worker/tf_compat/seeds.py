@@ -7,7 +7,7 @@ import random
 import sys
 import threading
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 UNSET = 87654321
@@ -55,25 +55,6 @@ def global_seed() -> int | None:
     return seed
 
 
-def drawing() -> Any:
-    """Returns the state of the generator from which operations without a seed of their own draw one: that of
-    a `random.Random`; None until a seed was set.
-    """
-    from tensorflow.python.eager import context
-
-    generator = getattr(context.context(), "_rng", None)
-    return None if generator is None else generator.getstate()
-
-
-def restore_drawing(state: Any) -> None:
-    """Restores what `drawing` has returned, where a seed is set."""
-    from tensorflow.python.eager import context
-
-    generator = getattr(context.context(), "_rng", None)
-    if generator is not None and state is not None:
-        generator.setstate(state)
-
-
 def share_keras_2() -> None:
     """Has Keras 2, where it is imported, draw initial values by one generator in all threads: its (2.21) is
     that of the thread that called `set_random_seed`, and replicas have threads of their own.
@@ -85,22 +66,26 @@ def share_keras_2() -> None:
             backend._SEED_GENERATOR = types.SimpleNamespace(**vars(backend._SEED_GENERATOR))
 
 
-def keras_2_drawing() -> Any:
-    """Returns the state of that generator, a `random.Random`; None until a seed was set."""
-    generator = _keras_2_generator()
-    return None if generator is None else generator.getstate()
+def drawings() -> list[Any]:
+    """Returns the states of the generators, each a `random.Random`, from which operations without a seed of
+    their own draw one, and Keras 2 its initial values; None until a seed was set.
+    """
+    return [None if generator is None else generator.getstate() for generator in _generators()]
 
 
-def restore_keras_2_drawing(state: Any) -> None:
-    """Restores what `keras_2_drawing` has returned, where a seed is set."""
-    generator = _keras_2_generator()
-    if generator is not None and state is not None:
-        generator.setstate(state)
+def restore_drawings(states: Sequence[Any]) -> None:
+    """Restores what `drawings` has returned, of all or the first, where a seed is set."""
+    for generator, state in zip(_generators(), states):
+        if generator is not None and state is not None:
+            generator.setstate(state)
 
 
-def _keras_2_generator() -> Any:
-    if "tf_keras" not in sys.modules:
-        return None
-    from tf_keras.src import backend
+def _generators() -> list[Any]:
+    from tensorflow.python.eager import context
 
-    return getattr(backend._SEED_GENERATOR, "generator", None)
+    of_keras_2 = None
+    if "tf_keras" in sys.modules:
+        from tf_keras.src import backend
+
+        of_keras_2 = getattr(backend._SEED_GENERATOR, "generator", None)
+    return [getattr(context.context(), "_rng", None), of_keras_2]

@@ -312,8 +312,8 @@ class _Training:
         directory: Any,
         ended: Callable[[int | None], None] = lambda _: None,
     ) -> None:
-        """Trains to the last epoch. Then calls `ended`, before SIGTERM can end the task again, with whether
-        the last epoch is whole.
+        """Trains to the last epoch. Then calls `ended`, before SIGTERM can end the task again, with
+        `Trained.stopped_at`.
         """
         from worker.copies.keeper import Keeper
         from worker.copies.neighbours import Neighbours

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from argparse import Namespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from launcher.cli import arguments as shared
 from launcher.cli import from_file, one_run, plain_table
@@ -14,6 +14,8 @@ from launcher.cli.usage import wrong_usage
 from launcher.errors import BackendError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from launcher.validation.loader import Loaded
 
 
@@ -45,7 +47,7 @@ def arguments(parser: StrictParser) -> None:
 
 def run(options: Namespace) -> int:
     """Checks a cluster; the exit code is BackendError's when a run cannot be submitted there."""
-    from launcher import plan_of_file, sentences
+    from launcher import sentences
     from launcher.backends import backend_choice
     from launcher.backends.checked_names import check_names
     from launcher.backends.kubernetes.preflight import needed_rights, requirements
@@ -64,7 +66,7 @@ def run(options: Namespace) -> int:
     if options.nodes is not None:
         return _nodes(options)
     placed = _placed(options) if has_file else []
-    objects = [item for loaded in placed for item in plan_of_file.plan(loaded).objects] if has_file else None
+    objects = _objects(placed) if has_file else None
     extensions = (
         tuple(needed_rights.EXTENSION_RULES) if objects is None else requirements.extra_rights(objects)
     )
@@ -142,3 +144,10 @@ def _placed(options: Namespace) -> list[Loaded]:
 
     default = options.namespace or backend_choice.own_namespace("kubernetes", options.context)
     return [plan_of_file.placed(loaded, options.namespace, default) for loaded in from_file.load(options)]
+
+
+def _objects(placed: Sequence[Loaded]) -> list[Mapping[str, Any]]:
+    """Returns the objects of all these runs."""
+    from launcher import plan_of_file
+
+    return [item for loaded in placed for item in plan_of_file.plan(loaded).objects]
