@@ -14,6 +14,7 @@ UNKNOWN_SECONDS = 3600.0
 LEAST_SECONDS = 5.0
 """Between two saves, and to the first one, which shows what one costs."""
 _MOST_OF_TIME = 0.01
+_MOST_OF_NEW_TIME = 0.05
 _LEAST_IN_MEMORY_SECONDS = 2.0
 
 
@@ -33,8 +34,10 @@ def interval(cost_seconds: float, write_seconds: float, loss_seconds: float) -> 
     return max(best, cost_seconds / _MOST_OF_TIME, 2 * write_seconds, LEAST_SECONDS)
 
 
-def in_memory(cost_seconds: float, write_seconds: float) -> float:
+def in_memory(cost_seconds: float, write_seconds: float, *, is_new: bool = False) -> float:
     """Returns the seconds between two copies in memory: as often as 1% of the training's time allows, since
-    they are there to make a loss small.
+    they are there to make a loss small. An attempt that `is_new` may take 5%: few copies do not yet show what
+    one costs, and losses often follow each other.
     """
-    return max(cost_seconds / _MOST_OF_TIME, 2 * write_seconds, _LEAST_IN_MEMORY_SECONDS)
+    most = _MOST_OF_NEW_TIME if is_new else _MOST_OF_TIME
+    return max(cost_seconds / most, 2 * write_seconds, _LEAST_IN_MEMORY_SECONDS)

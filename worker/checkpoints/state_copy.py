@@ -199,9 +199,7 @@ def _lazily(
     pool: concurrent.futures.Executor | None = None,
 ) -> Iterator[Piece]:
     """Yields the tensors, each read when it is due; with a `pool` those of parameter servers before."""
-    listed = checkpoint_tensors.entries(_by_every_name(model, position.epochs))
-    apart = checkpoint_tensors.entries(_apart(model, metrics))
-    listed += [each for each in apart if each.name != checkpoint_tensors.OBJECT_GRAPH]
+    listed = checkpoint_tensors.entries(_by_every_name(model, position.epochs), _apart(model, metrics))
     reads = [
         each.read if pool is None or not each.remote else pool.submit(each.read).result for each in listed
     ]

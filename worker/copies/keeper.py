@@ -59,7 +59,8 @@ class Keeper:
 
     def _interval(self) -> float:
         # The least of each: a busy machine makes some of them last longer.
-        return interval.in_memory(min(self._costs, default=0.0), min(self._writes, default=0.0))
+        cost, write = min(self._costs, default=0.0), min(self._writes, default=0.0)
+        return interval.in_memory(cost, write, is_new=len(self._costs) < _MEASURED)
 
     def keep(
         self,

@@ -6,7 +6,8 @@ time. The names and the graph of objects that it writes are made by a private fu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -14,6 +15,8 @@ from tensorflow.python.checkpoint import graph_view, save_util
 from tensorflow.python.ops.resource_variable_ops import is_resource_variable
 from tensorflow.python.training.saving import saveable_object_util
 from tensorflow.python.training.saving.saveable_object import SaveSpec
+
+from worker.tf_compat import spread_variables
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
@@ -34,23 +37,40 @@ class Entry(NamedTuple):
     """What TensorFlow would read."""
 
 
-def entries(root: Any) -> list[Entry]:
-    """Returns what a checkpoint of `root` has. Nothing is read yet, but for lookup tables and values of
-    Python.
+class _View(graph_view.ObjectGraphView):  # type: ignore[misc]
+    """Looks for the objects once."""
+
+    @functools.cached_property
+    def objects(self) -> Any:
+        return super().breadth_first_traversal()
+
+    def breadth_first_traversal(self) -> Any:
+        return self.objects
+
+
+def entries(*roots: Any) -> list[Entry]:
+    """Returns what a checkpoint of the first of `roots` has, and the tensors of the others. Nothing is read
+    yet, but for lookup tables, values of Python, and what is spread over replicas: all tasks of a collective
+    must call it.
 
     What `read` returns shares the memory of a variable on the same device. TensorFlow copies it before the
     variable's next update. Raises ValueError for an object that writes files of its own.
     """
-    return entries_of(graph_view.ObjectGraphView(root))
+    views = [_View(root) for root in roots]
+    with spread_variables.added_up(each for view in views for each in view.objects[0]) as values:
+        first, *others = [entries_of(view, values) for view in views]
+    return [*first, *(each for listed in others for each in listed if each.name != OBJECT_GRAPH)]
 
 
-def entries_of(view: Any) -> list[Entry]:
-    """Returns those of the objects that a TrackableSaver looks at, as `entries` does."""
+def entries_of(view: Any, values: Mapping[int, Any] | None = None) -> list[Entry]:
+    """Returns those of the objects that a TrackableSaver looks at, as `entries` does. `values` has those of
+    the spread variables that were read, by their `id`.
+    """
     tensors_by_object, _, savers, graph = save_util.serialize_graph_view(view)
     if savers:
         raise ValueError(f"{', '.join(map(str, savers))}: these objects write checkpoint files of their own")
     listed = [
-        _entry(trackable, name, part, value)
+        _entry(trackable, name, part, value, values or {})
         for trackable, tensors in tensors_by_object.items()
         for name, parts in tensors.items()
         for part, value in (parts.items() if isinstance(parts, dict) else [("", parts)])
@@ -59,7 +79,9 @@ def entries_of(view: Any) -> list[Entry]:
     return [*listed, Entry(OBJECT_GRAPH, "", lambda: tf.constant(document))]
 
 
-def _entry(trackable: Any, name: str, part: str, value: Any) -> Entry:
+def _entry(trackable: Any, name: str, part: str, value: Any, values: Mapping[int, Any]) -> Entry:
+    if (added := values.get(id(spread_variables.of(trackable)))) is not None:
+        return Entry(name, part, lambda: _on_host(added), value=value)
     handle = _handle(trackable, value)
     if handle is not None and tf.DeviceSpec.from_string(value.device).job == "ps":
         return Entry(name, part, lambda: _read(handle, value), remote=True, value=value)
