@@ -25,6 +25,7 @@ from launcher.config.value_types import (
     EnvName,
     FolderPath,
     HttpUrl,
+    ImageName,
     Items,
     LabelKey,
     LabelValue,
@@ -150,7 +151,7 @@ class RoleTemplate(_Model):
 
     # A field of a pod is declared here, and nowhere else: its RoleField says what becomes of it.
 
-    image: Annotated[Text | None, RoleField("container", ignored_here=True)] = None
+    image: Annotated[ImageName | None, RoleField("container", ignored_here=True)] = None
     """The role's own image, in place of `spec.image`."""
     image_pull_policy: Annotated[
         Literal["Always", "IfNotPresent", "Never"] | None, RoleField("container", beside="image")
@@ -587,7 +588,7 @@ class TensorBoard(_Model):
     this machine the command starts a TensorBoard, whether the file asks for one or not.
     """
 
-    image: Annotated[Text | None, RoleField("container")] = None
+    image: Annotated[ImageName | None, RoleField("container")] = None
     """An image with TensorBoard, as the worker image has. Left out: the primary role's."""
     resources: Annotated[Resources, RoleField("container", form=requirements)] = {
         "cpu": "100m",
@@ -720,7 +721,7 @@ class Spec(_Model):
     checkpoint: CheckpointName | None = None
     """Evaluate, Predict: which checkpoint of modelDir's `checkpoints`, such as ckpt-3. Left out: the
     newest."""
-    image: Text | None = None
+    image: ImageName | None = None
     """Any image with TensorFlow, such as tensorflow/tensorflow:2.21.0. Left out: the launcher's own,
     tf-launcher-worker:dev. The local backend uses no image.
     """

@@ -130,6 +130,18 @@ Commit = Annotated[
         "a commit by its whole hash, as `git rev-parse` prints it",
     ),
 ]
+# https://github.com/distribution/reference/blob/main/regexp.go
+_LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?"
+_HOST = rf"({_LABEL}(\.{_LABEL})*|\[[0-9A-Fa-f:]+\])(:[0-9]+)?"
+_PART = r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"
+_DIGEST = r"[A-Za-z][A-Za-z0-9]*([-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9A-Fa-f]{32,}"
+ImageName = Annotated[
+    Text,
+    _checked(
+        re.compile(rf"({_HOST}/)?{_PART}(/{_PART})*(:\w[\w.-]{{0,127}})?(@{_DIGEST})?", re.ASCII).fullmatch,
+        "an image's name, in lower case, such as registry.example.com/team/trainer:1.2",
+    ),
+]
 FolderPath = Annotated[
     Text,
     _checked(

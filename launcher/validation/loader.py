@@ -371,6 +371,7 @@ def _explain(document: Document, error: ErrorDetails) -> Problem:
         written = str(path[-1])
     shown = written if written.isprintable() else written.encode("unicode_escape").decode()
     shown = shown if len(shown) <= 60 else shown[:57] + "..."
+    shown = shown if shown and shown == shown.strip() else f'"{shown}"'
     if kind == "extra_forbidden":
         return document.problem(path, _unknown(path))
     if kind == "missing":

@@ -139,7 +139,7 @@ def _unreachable(error: OSError) -> str:
     if isinstance(error, ConnectionRefusedError):
         return REFUSED
     if isinstance(error, TimeoutError):
-        return "connecting to it times out: a NetworkPolicy, or its node?"
+        return "connecting to it times out: its pod is gone, or its node, or a NetworkPolicy is in the way"
     return f"it cannot be reached: {error.strerror or error}: a NetworkPolicy?"
 
 

@@ -242,7 +242,7 @@ def with_text_everywhere(text: str) -> Object:
             "strategy": "OneDevice",
             "program": {"entrypoint": "a:B"},
             "modelDir": f"/model/{text}",
-            "image": f"example.com/{text}",
+            "image": "example.com/image",
             "template": {
                 "volumes": [{"name": "data", "csi": {"driver": "a", "volumeAttributes": {"a": text}}}],
                 "volumeMounts": [{"name": "data", "mountPath": f"/data/{text}"}],
@@ -300,6 +300,23 @@ def loading_from(text: str) -> list[TrainingCluster]:
             raise SpecError(problems)
         clusters.append(cluster)
     return clusters
+
+
+@given(ANY_TEXT)
+def test_an_image_has_the_characters_of_one(text: str) -> None:
+    document = {
+        "apiVersion": "launcher/v1alpha1",
+        "kind": "TrainingCluster",
+        "metadata": {"name": "run"},
+        "spec": {"strategy": "OneDevice", "program": {"entrypoint": "a:B"}, "image": f"example.com/{text}"},
+    }
+    if re.fullmatch(r"[a-z0-9]+", text):
+        (cluster,) = loading_from(quoted(document))
+        assert cluster.spec.image == f"example.com/{text}"
+    elif not re.fullmatch(r"[A-Za-z0-9_.\-/:@+]+", text):
+        with pytest.raises(SpecError) as caught:
+            loading_from(quoted(document))
+        assert [problem.path for problem in caught.value.problems] == ["spec.image"]
 
 
 @given(st.text(string.ascii_letters + string.digits + "-_./", max_size=70))

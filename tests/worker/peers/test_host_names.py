@@ -72,7 +72,9 @@ for each in waiting:
     each.connect_ex(("127.0.0.1", 2222))
 print(json.dumps(probes.absence("run-worker-0.run:2222", 0.5)))
 """
-    assert told(code, tmp_path) == "connecting to it times out: a NetworkPolicy, or its node?"
+    assert told(code, tmp_path) == (
+        "connecting to it times out: its pod is gone, or its node, or a NetworkPolicy is in the way"
+    )
 
 
 def test_no_way_to_it(tmp_path: Path) -> None:
