@@ -1,4 +1,4 @@
-"""Finds options of Keras 3's optimizers in a program's source that fail where several workers train."""
+"""Finds options of Keras 3's optimizers in a program's source that fail where workers share variables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def unsupported(files: Mapping[str, bytes], by_tf_keras: bool) -> Iterator[str]:
         for node in ast.walk(tree):
             if isinstance(node, ast.keyword) and node.arg in _OPTIONS and not _is_none(node.value):
                 yield (
-                    f"{name}:{node.lineno}: {node.arg}: Keras 3 cannot do that with several workers: "
+                    f"{name}:{node.lineno}: {node.arg}: Keras 3 cannot do that under ParameterServer: "
                     "leave it out"
                 )
 

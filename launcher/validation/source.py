@@ -25,7 +25,7 @@ from launcher.validation import (
 )
 from launcher.validation.loader import Loaded
 from worker.contract.notebook_lines import NOTEBOOK
-from worker.contract.strategies import STRATEGIES
+from worker.contract.strategies import STRATEGIES, Kind
 
 SKIPPED: Final = frozenset({"__pycache__", "node_modules", "venv"})
 """Folders that are never part of a program, beside the hidden ones."""
@@ -82,7 +82,7 @@ def _checked(loaded: Loaded) -> tuple[dict[str, bytes] | None, list[Problem]]:
         parameters = ("spec", "program", "parameters")
         names = parameter_names.misspelt(program.parameters, files)
         program_problems += [loaded.problem((*parameters, name), message) for name, message in names]
-    if program.trained is not None and not missing and _has_several(loaded.cluster.spec):
+    if program.trained is not None and not missing and _is_coordinated(loaded.cluster.spec):
         options = keras_options.unsupported(files, program.keras == 3)
         program_problems += [loaded.problem(here, message) for message in options]
     if not ProgramFiles(files).is_mounted:
@@ -135,9 +135,9 @@ def _with_script(files: Mapping[str, bytes], book: str) -> tuple[dict[str, bytes
     return {**others, **written, f"{book}.py": made.text.encode()}, made.notices
 
 
-def _has_several(spec: Spec) -> bool:
-    """Returns whether several workers train, however many devices each has."""
-    return STRATEGIES[spec.strategy].several
+def _is_coordinated(spec: Spec) -> bool:
+    """Returns whether workers share variables."""
+    return STRATEGIES[spec.strategy].kind is Kind.COORDINATED
 
 
 class _RefusedError(Exception):

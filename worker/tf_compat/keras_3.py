@@ -51,6 +51,7 @@ def mend(strategy: Any, share: Callable[[], Any], over_replicas: Callable[..., A
     _look_rows_up()
     _average_batch_statistics()
     _sum_gradients_first()
+    _decide_for_all_replicas()
     _keep_losses_apart()
     _scale_losses(share)
     _reduce_losses(share, over_replicas)
@@ -221,9 +222,8 @@ def unsupported(model: Any, strategy: Any) -> str | None:
         return f"{type(optimizer).__name__}(use_ema=True)"
     if shared and _keeps_a_product(optimizer):
         return type(optimizer).__name__
-    for name in ("gradient_accumulation_steps", "ema_overwrite_frequency"):
-        if getattr(optimizer, name, None):
-            return f"{type(optimizer).__name__}({name}={getattr(optimizer, name)})"
+    if (shared or uses_coordinator(strategy)) and (option := _updates_in_some_steps(optimizer)):
+        return f"{type(optimizer).__name__}({option})"
     if strategy.num_replicas_in_sync > 1 and versions.sums_activity_losses(version()):
         for layer in model._flatten_layers():
             if layer.activity_regularizer is not None:
@@ -376,6 +376,47 @@ def _sum_gradients_first() -> None:
     for kind in (keras.optimizers.Optimizer, keras.optimizers.LossScaleOptimizer):
         kind.apply = mended(kind.apply)
     TFOptimizer._all_reduce_sum_gradients = lambda _self, grads_and_vars: list(grads_and_vars)
+
+
+def _decide_for_all_replicas() -> None:
+    """Has an optimizer that updates in some steps only, as it accumulates gradients or overwrites weights
+    with their averages, decide once for all replicas: within a condition they cannot meet.
+    """
+    from keras.src.backend.tensorflow.optimizer import TFOptimizer
+
+    original = TFOptimizer._backend_apply_gradients
+    meetings = tf.__internal__.distribute.interim
+    meet = meetings.maybe_merge_call
+
+    def maybe_merge_call(function: Any, strategy: Any, *args: Any, **options: Any) -> Any:
+        if tf.distribute.in_cross_replica_context():
+            return function(strategy, *args, **options)
+        return meet(function, strategy, *args, **options)
+
+    @functools.wraps(original)
+    def apply(self: Any, grads: Any, trainable_variables: Any) -> Any:
+        def of_all(strategy: Any, sums: Any) -> None:
+            # All replicas have the same sums.
+            alike = [strategy.experimental_local_results(each)[0] for each in sums]
+            original(self, alike, trainable_variables)
+
+        replica = tf.distribute.get_replica_context()
+        if not _updates_in_some_steps(self) or _in_stateless_scope():
+            return original(self, grads, trainable_variables)
+        if replica is None:
+            return of_all(tf.distribute.get_strategy(), grads)
+        return replica.merge_call(of_all, args=(list(grads),))
+
+    meetings.maybe_merge_call = maybe_merge_call
+    TFOptimizer._backend_apply_gradients = apply
+
+
+def _updates_in_some_steps(optimizer: Any) -> str | None:
+    """Returns the option for which `optimizer` does not do the same in each step."""
+    for name in ("gradient_accumulation_steps", "ema_overwrite_frequency"):
+        if getattr(optimizer, name, None):
+            return f"{name}={getattr(optimizer, name)}"
+    return None
 
 
 def _summed(replica: Any, gradients: list[Any]) -> list[Any]:

@@ -148,10 +148,11 @@ def test_the_numbers_of_one_process(started: Any, plain: Any, name: str, kind: s
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["Mirrored", pytest.param("MultiWorkerMirrored", marks=pytest.mark.nightly)])
-def test_a_model_that_runs_eagerly(started: Any, plain: Any, kind: str) -> None:
-    """Not under ParameterServer, whose workers run graphs."""
-    cluster, _ = started("eagerly", **KINDS[kind])
-    assert_same(ended(cluster), plain("eagerly"))
+@pytest.mark.parametrize("name", ["eagerly", "accumulates"])
+def test_what_parameter_server_does_not_have(started: Any, plain: Any, name: str, kind: str) -> None:
+    """Its workers run graphs, and add to the same gradients."""
+    cluster, _ = started(name, **KINDS[kind])
+    assert_same(ended(cluster), plain(name))
 
 
 @pytest.mark.thorough

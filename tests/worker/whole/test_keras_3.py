@@ -292,23 +292,23 @@ def test_moving_averages_are_what_is_seen_at_the_end_and_exported(
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "options", "text"),
+    ("optimizer", "text"),
     [
-        ({"gradient_accumulation_steps": 2}, TWO_CPUS, "SGD(gradient_accumulation_steps=2)"),
+        ({"gradient_accumulation_steps": 2}, "SGD(gradient_accumulation_steps=2)"),
         pytest.param(
             {"use_ema": True, "ema_overwrite_frequency": 2},
-            TWO_CPUS,
             "SGD(ema_overwrite_frequency=2)",
             marks=pytest.mark.thorough,
         ),
     ],
 )
 def test_what_keras_3_cannot_do_is_refused_by_name(
-    make_cluster: MakeCluster, optimizer: dict[str, Any], options: dict[str, Any], text: str
+    make_cluster: MakeCluster, optimizer: dict[str, Any], text: str
 ) -> None:
     parameters = {**PARAMETERS, "optimizer": optimizer}
+    options = {"strategy": "ParameterServer", "replicas": {"chief": 1, "worker": 1, "ps": 1}}
     cluster = make_cluster(**options, entrypoint="three:Fitted", parameters=parameters)
-    chief = cluster.start("chief")
+    chief = cluster.start_all()["chief", 0]
     assert chief.ended() == ExitCode.PROGRAM_ERROR
     assert f"Keras 3 cannot do what {text} asks for" in chief.until(Event.FAILED).fields["message"]
 
