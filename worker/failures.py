@@ -35,6 +35,8 @@ _ON_COORDINATOR = (
 )
 _NOT_SENT = ("Failed copying input tensor", "Unable to parse tensor proto")
 """What TensorFlow 2.21 says where a step takes something of the coordinator's that no other task can have."""
+_TWO_SIZES = re.compile(r"are (\d+) and (\d+)|\[(\d+)[^\[\]]*\] vs\.[^\[]*\[(\d+)")
+"""Matches the sizes that TensorFlow names where two shapes differ."""
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 """Keras 3 writes parts of its messages in bold."""
 _MESSAGE_LIMIT = 600
@@ -227,6 +229,20 @@ def advice_of_workers(error: BaseException) -> str:
             "under ParameterServer each worker reads the data itself: the file must be at this path in every "
             "worker, as in the image, on a volume that all mount, or at a URL"
         )
+    return ""
+
+
+def advice_of_shares(error: BaseException, replicas: int) -> str:
+    """Returns what to do where an operation got a whole batch and one replica's share of it, "" for another
+    error.
+    """
+    for match in _TWO_SIZES.finditer(str(error)):
+        share, whole = sorted(int(size) for size in match.groups() if size)
+        if replicas > 1 and share > 0 and whole == replicas * share:
+            return (
+                f"each of the {replicas} replicas has {share} of {whole} examples, and the program has a "
+                "batch size of its own there: take it from the data, as by tf.shape(x)[0]"
+            )
     return ""
 
 

@@ -25,6 +25,7 @@ from worker.contract.strategies import Loss, loss
 from worker.failures import (
     Failure,
     Left,
+    advice_of_shares,
     advice_of_workers,
     classify,
     is_op_error,
@@ -127,6 +128,7 @@ class _Training:
         self._export_version: int | None = None
         """Set once the model directory is claimed for this run."""
         self._life: Any = None
+        self._replicas = 1
         self._look = EarlyLook()
         self._plan = CheckpointPlan.read(task.config.checkpoints, task.config.parameters)
 
@@ -158,6 +160,10 @@ class _Training:
         alone = not self._task.peers
         doing = self._activity.doing
         failure = classify(error, doing, self._roots, datasets, alone)
+        if failure.exit_code == ExitCode.PROGRAM_ERROR and (
+            advice := advice_of_shares(error, self._replicas)
+        ):
+            return program_error(f"{failure.message}; {advice}", failure.frames)
         if failure.exit_code != ExitCode.PROGRAM_ERROR or not self._is_coordinating or not is_op_error(error):
             return failure
         from worker.parameter_server import lost_ps
@@ -362,6 +368,7 @@ class _Training:
         if config.is_coordinated and task.elastic is None:
             workers = task.cluster.get("worker", {})
             self._watch.attend({task.pod("worker", index): workers[index] for index in workers})
+        self._replicas = strategy.num_replicas_in_sync
         return Loop(
             program=program,
             parameters=parameters.with_replicas(strategy.num_replicas_in_sync),
