@@ -14,12 +14,14 @@ from launcher.backends.base import Finding, LogLine, RunEvent
 from launcher.lists_and_counts import counted
 from launcher.status import ADMISSION, RUN_ENDED, RUN_FAILED, Phase, RoleStatus, RunStatus, TaskStatus
 from launcher.task_records import bottlenecks, presentation, task_output
-from worker.contract.records import Content, Event, Failed, Waiting
+from worker.contract.records import Content, Event, Failed, Notice, Waiting
 
 LAST_LINES: Final = 5
 """Lines of a failed task that is retried."""
 _LATE_SECONDS: Final = 2.0
 """A cluster gives whole seconds, and tells of one pod after the other."""
+_PAST_SECONDS: Final = 10.0
+"""How far back a record may lie: the log of a task that was not followed is read when the task has failed."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class Narrator:
         """The time of the latest record of a task of the role."""
         self._last_shown: dict[tuple[str, int, str], tuple[Content | None, float]] = {}
         self._prechecks: tuple[str, ...] = ()
+        self._notices: set[tuple[str, str]] = set()
+        """The notices of each role: attempts and tasks repeat them."""
 
     def news(self, status: RunStatus, lines: Sequence[LogLine], *, in_place: bool = False) -> list[News]:
         """Returns what has happened since the last call, in the order of time; `lines` are those not yet
@@ -61,9 +65,13 @@ class Narrator:
         if (measured := tuple(prechecks(status))) != self._prechecks:
             ordered += [News("run", text) for text in measured if text not in self._prechecks]
             self._prechecks = measured
+        ends = {(line.role, line.index): line for line in lines if line.record is not None}
         for line in lines:
             self._keep(line)
-            if (news := self._of_record(line, status, in_place=in_place)) is not None:
+            is_end = line is ends.get((line.role, line.index))
+            if not self._is_past(line, is_end=is_end) and (
+                news := self._of_record(line, status, in_place=in_place)
+            ):
                 ordered.append(news)
         if status is not before:
             ordered += map(self._not_before, endings(before, status))
@@ -71,6 +79,14 @@ class Narrator:
         # News without a time has the current time.
         ordered.sort(key=lambda news: float("inf") if news.time is None else news.time)
         return [self._not_back(news) for news in [*untimed, *ordered] if news.text]
+
+    def _is_past(self, line: LogLine, *, is_end: bool) -> bool:
+        """Returns whether a record is too old to be news. Why a task has failed is news, `is_end` says that
+        it is the last record of its task.
+        """
+        if line.record is None or line.record.time >= self._latest - _PAST_SECONDS:
+            return False
+        return not (is_end and isinstance(line.record.content, Failed))
 
     def _not_back(self, news: News) -> News:
         """Gives news that come a little late the time of those before: tasks are heard one by one."""
@@ -129,6 +145,10 @@ class Narrator:
             return None
         if not shown.logged(record.content, before, record.time - when):
             return None
+        if isinstance(record.content, Notice):
+            if (line.role, record.content.message) in self._notices:
+                return None
+            self._notices.add((line.role, record.content.message))
         self._last_shown[key] = record.content, record.time
         name = who(line.role, line.index, status)
         return News(name, presentation.describe(record), record.time, shown.tone(record.content) == "bad")
@@ -293,7 +313,8 @@ def _task_news(before: TaskStatus | None, after: TaskStatus) -> list[tuple[str, 
     failed = after.phase is Phase.FAILED and not after.deleted
     is_news = before is None or before.phase is not Phase.FAILED or before.restarts != after.restarts
     if failed and is_news:
-        news.append((ending(after), True))
+        is_known = before is not None and before.phase is Phase.RUNNING and before.message == after.message
+        news.append((ending(replace(after, message="") if is_known else after), True))
     return news
 
 

@@ -111,6 +111,37 @@ def test_a_task_that_is_started_again_leaves_its_last_lines() -> None:
     ]
 
 
+def test_why_a_container_has_ended_is_said_once() -> None:
+    narrator = sentences.Narrator()
+    texts(narrator, run(task()))
+    running = dataclasses.replace(FAILED, phase=Phase.RUNNING, exit_code=None)
+    assert texts(narrator, run(running)) == ["out of memory: its limit is 2Gi"]
+    assert texts(narrator, run(FAILED)) == ["ended with exit code 137 (SIGKILL)"]
+
+
+def test_an_older_log_of_a_failed_task_is_no_news() -> None:
+    """The log of a task that was not followed is read when it has failed, from its beginning."""
+    narrator = sentences.Narrator()
+
+    def record(time: float, event: str, **fields: Any) -> LogLine:
+        return line("", record=Record(event, "mnist-worker-1", time, fields))
+
+    def notice(time: float, message: str) -> LogLine:
+        return record(time, Event.NOTICE, message=message)
+
+    def failed(time: float) -> LogLine:
+        return record(time, Event.FAILED, message="killed", traceback="", exit_code=75)
+
+    texts(narrator, run(task(running=90.0)))
+    assert texts(narrator, run(task(running=90.0)), notice(100.0, "grows")) == ["grows"]
+    older = [notice(20.0, "was small"), failed(30.0), record(31.0, Event.RESTARTED, exit_code=75, restart=1)]
+    assert texts(narrator, run(task(running=90.0)), *older, failed(95.0)) == ["failed: killed"]
+    assert texts(narrator, run(task(running=90.0)), notice(101.0, "grows")) == [], (
+        "another attempt says it again"
+    )
+    assert texts(narrator, run(task(running=90.0)), failed(40.0)) == ["failed: killed"], "what it ended with"
+
+
 def test_the_first_and_the_last_task_to_start_are_told() -> None:
     narrator = sentences.Narrator()
     other = task(name="mnist-worker-0", index=0)

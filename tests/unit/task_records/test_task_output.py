@@ -6,7 +6,7 @@ import pytest
 
 from launcher.task_records.task_output import is_chatter
 
-# Real lines: of TensorFlow 2.21 on a CPU, and of the GPU images of 2.15 to 2.18.
+# Real lines: of TensorFlow 2.21 on a CPU, one where a task was lost, and of GPU images of 2.15 to 2.18.
 CHATTER = """\
 WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
 I0000 00:00:1795342904.243870   22071 port.cc:153] oneDNN custom operations are on. You may see slightly
@@ -15,6 +15,7 @@ To enable the following instructions: AVX2 AVX512F FMA, in other operations, reb
 2024-05-01 10:11:12.345678: I tensorflow/core/util/port.cc:113] oneDNN custom operations are on.
 2024-05-01 10:11:12.345678: I external/local_tsl/tsl/cuda/cudart_stub.cc:32] Could not find cuda drivers
 2024-05-01 10:11:12.345678: E external/local_xla/cuda_dnn.cc:9261] Unable to register cuDNN factory: An
+E0000 00:00:1795829957.864080     323 base_collective_executor.cc:252] Base::StartAbort UNAVAILABLE: a
 2024-05-01 10:11:12.345678: W tensorflow/compiler/py_utils.cc:38] TF-TRT Warning: Could not find TensorRT
 """
 OWN = """\
@@ -23,6 +24,7 @@ Traceback (most recent call last):
 2024-05-01 10:11:12.345678: F tensorflow/core/platform/default/env.cc:74] Check failed: ret == 0
 2024-05-01 10:11:12.345678: W tensorflow/core/framework/op_kernel.cc:1839] OP_REQUIRES failed at cast_op.cc
 E0000 00:00:1795342904.243870   22071 bfc_allocator.cc:497] Allocator (GPU_0_bfc) ran out of memory
+E0000 00:00:1795829957.864080     323 base_collective_executor.cc:252] Base::StartAbort INTERNAL: a
 Instructions: read them
 """
 

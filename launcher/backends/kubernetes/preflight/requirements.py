@@ -44,9 +44,10 @@ EXTENSIONS: Final = (
     KUEUE,
     Extension(
         "PodGroup.scheduling.k8s.io",
-        "Kubernetes' own gang scheduling (alpha in 1.36; feature gates GenericWorkload and GangScheduling)",
+        "Kubernetes' own gang",
         "spec.scheduling.gang: Kubernetes",
-        "https://kubernetes.io/docs/concepts/scheduling-eviction/gang-scheduling/",
+        "https://kubernetes.io/docs/concepts/scheduling-eviction/gang-scheduling/; alpha in 1.36, by the "
+        "feature gates GenericWorkload and GangScheduling",
     ),
     Extension(
         "PodGroup.scheduling.volcano.sh", "Volcano", "spec.scheduling.gang: Volcano", "https://volcano.sh"
