@@ -22,7 +22,8 @@ class TrainingParameters:
     call. A script's `fit` may begin with `initial_epoch`, and validates after the epochs, from 1, that are in
     `validation_freq` or are multiples of it.
 
-    Where `batch_size_per_replica` is given, `global_batch_size` is valid only after `with_replicas`.
+    Where `batch_size_per_replica` is given, `global_batch_size` is valid only after `with_replicas`. With
+    `has_size` False it is a guess: the dataset of a script does not tell.
     """
 
     epochs: int = 1
@@ -33,6 +34,7 @@ class TrainingParameters:
     iteration: str = ITERATIONS[0]
     initial_epoch: int = 0
     validation_freq: int | Collection[int] = 1
+    has_size: bool = True
 
     @classmethod
     def read(cls, parameters: Mapping[str, Any]) -> TrainingParameters:

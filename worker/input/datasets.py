@@ -72,10 +72,11 @@ def wants_equal_shapes(loop: Loop, model: Any, element: Any) -> bool:
 
 def wants_single_steps(loop: Loop, model: Any, element: Any) -> bool:
     """Returns whether an execution must have one step only, for the reason that `wants_equal_shapes` gives:
-    even equally large batches do not give the sparse gradients of all steps the same shape. A notice says so
-    where the file asks for several.
+    even equally large batches do not give the sparse gradients of all steps the same shape, or nobody knows
+    how large batches are. A notice says so where the file asks for several.
     """
     looks_up = _gathers(loop) and rows_vary(loop, model, element)
+    looks_up = looks_up or (not loop.parameters.has_size and wants_equal_shapes(loop, model, element))
     wanted = looks_up or gathers_batches(loop, model, element)
     asked = loop.parameters.steps_per_execution or 1
     if wanted and asked > 1:

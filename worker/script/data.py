@@ -21,13 +21,16 @@ _UNKNOWN = 32
 
 
 class Data(NamedTuple):
-    """A batched dataset, the number of examples in a whole batch, and what `validation_split` has left."""
+    """A batched dataset, the number of examples in a whole batch, and what `validation_split` has left.
+    `has_size` is False where that number is a guess.
+    """
 
     dataset: Any
     batch_size: int
     validation: Any = None
     scored: Scored | None = None
     """How Keras reads what is evaluated."""
+    has_size: bool = True
 
 
 def training(model: Any, given: Mapping[str, Any], number: int, where: str) -> Data:
@@ -131,5 +134,8 @@ def _tensor(value: Any) -> Any:
 
 
 def _data(data: fit_data.FitData, x: Any) -> Data:
-    size = batch_sizes.batch_size(x) if isinstance(x, tf.data.Dataset) else data.batch_size
-    return Data(data.dataset(), size or _UNKNOWN, data.validation)
+    is_dataset = isinstance(x, tf.data.Dataset)
+    size = batch_sizes.batch_size(x) if is_dataset else data.batch_size
+    # A generator and a PyDataset tell that of their first batch.
+    has_size = size is not None and (is_dataset or isinstance(data.source, Arrays))
+    return Data(data.dataset(), size or _UNKNOWN, data.validation, has_size=has_size)

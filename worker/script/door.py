@@ -152,6 +152,7 @@ class Door:
                 steps_per_epoch=data.epoch_steps(model, given, training.dataset, where, self._fitting.notice),
                 validation_freq=given["validation_freq"],
                 global_batch_size=training.batch_size,
+                has_size=training.has_size,
             )
             with keras_models.trainable_as_compiled(model):
                 return self._kind(self._fitting, self._records, program, parameters, self.fits).run()

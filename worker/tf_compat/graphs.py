@@ -44,7 +44,8 @@ COPIED = "copied_of"
 _FILTER = "FilterDataset"
 _RANDOM = ("Multinomial", "ParameterizedTruncatedNormal", "Random", "Stateful", "TruncatedNormal")
 """How TensorFlow's names of operations begin that draw other numbers each time."""
-_KEEP_COUNT = ("_MapDataset", "_OptionsDataset", "_ParallelMapDataset", "_PrefetchDataset")
+_MAPS = ("_MapDataset", "_ParallelMapDataset")
+_KEEP_COUNT = (*_MAPS, "_OptionsDataset", "_PrefetchDataset")
 """Transformations that return an element for each of their input, in its order."""
 _REFRESH_MS = 100
 _NODE = re.compile(r"\{\{node ([^}]+)\}\}")
@@ -192,17 +193,43 @@ def _file_sources(dataset: Any, readers: tuple[str, ...] = _READERS) -> Iterator
 
 def batch_size(dataset: Any) -> int | None:
     """Returns the size of every full batch of `dataset`; None where its transformations do not tell."""
-    dataset = getattr(dataset, "_impl", dataset)
-    while type(dataset).__name__ in _KEEP_BATCHES:
-        (dataset,) = dataset._inputs()
-        dataset = getattr(dataset, "_impl", dataset)
-    if not type(dataset).__name__.endswith("BatchDataset"):
-        return None
     import tensorflow as tf
 
+    maps = []
+    dataset = getattr(dataset, "_impl", dataset)
+    while (name := type(dataset).__name__) in _KEEP_BATCHES or name in _MAPS:
+        maps += [dataset] if name in _MAPS else []
+        (dataset,) = dataset._inputs()
+        dataset = getattr(dataset, "_impl", dataset)
+    if not name.endswith("BatchDataset"):
+        return None
     # Batches of another kind, such as ragged ones, may lack the attribute.
     value = tf.get_static_value(getattr(dataset, "_batch_size", None))
-    return None if value is None else int(value)
+    keeps = value is not None and all(_keeps_size(each, int(value)) for each in maps)
+    return int(value) if keeps else None
+
+
+def _keeps_size(dataset: Any, size: int) -> bool:
+    """Returns whether the function of `dataset`, a map of batches, makes as many examples of `size` examples,
+    as far as the shapes in its graph tell. The function itself is not traced again: it may draw seeds.
+    """
+    import tensorflow as tf
+    from tensorflow.python.data.util import structure
+    from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
+
+    (source,) = dataset._inputs()
+    function = dataset._map_func.function
+    definition = type(function.function_def)()
+    definition.CopyFrom(function.function_def)
+    definition.ClearField("arg_attr")  # it has the shapes of the trace
+    shapes = [
+        tf.TensorShape([size, *shape[1:]]) if shape.rank and shape[0] is None else shape
+        for shape in structure.get_flat_tensor_shapes(source.element_spec)
+    ]
+    shapes += [each.shape for each in function.captured_inputs]
+    graph = function_def_to_graph(definition, input_shapes=shapes)
+    first = graph.outputs[0].shape
+    return bool(first.rank) and first[0] == size
 
 
 class Packed(NamedTuple):

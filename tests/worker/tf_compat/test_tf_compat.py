@@ -147,7 +147,16 @@ def test_a_batch_size_is_found_behind_what_keeps_batches() -> None:
     assert graphs.batch_size(numbers.batch(5).repeat().prefetch(2).take(3)) == 5
     assert graphs.batch_size(numbers.padded_batch(7)) == 7
     assert graphs.batch_size(numbers.batch(5).map(lambda batch: batch[:2])) is None
-    assert graphs.batch_size(numbers) is None
+    assert graphs.batch_size(numbers.batch(5).map(lambda batch: tf.concat([batch, batch], 0))) is None
+    pairs = tf.data.Dataset.from_tensor_slices((tf.range(18), tf.range(18)))
+
+    def named(number: Any, label: Any) -> Any:
+        return {"ids": tf.one_hot(number, 3)}, label * 2
+
+    mapped = pairs.batch(4).map(named, num_parallel_calls=2).shuffle(9).cache().map(lambda x, y: (x, y))
+    assert graphs.batch_size(mapped) == 4
+    unknown = pairs.batch(4).map(lambda number, _: tf.py_function(lambda each: each, [number], tf.int32))
+    assert graphs.batch_size(unknown) is None
 
 
 def in_a_branch(number: tf.Tensor, limit: int, message: str) -> None:

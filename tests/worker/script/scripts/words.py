@@ -32,8 +32,18 @@ history = model.fit(
 )
 end_to_end = keras.Sequential([keras.Input(shape=(1,), dtype="string"), vectorize, model])
 print(end_to_end.predict(tf.constant([["a good good film"]])))
+
+# Batches of a size that nothing tells before they are read, the last one smaller, many in one execution.
+many = tf.data.Dataset.from_tensor_slices((texts * 4, np.tile(labels, 4))).batch(40)
+many = many.map(lambda text, label: (vectorize(text), label), num_parallel_calls=2).shuffle(9)
+plain = keras.Sequential([keras.Input((4,)), keras.layers.Embedding(20, 3), keras.layers.Flatten()])
+plain.add(keras.layers.Dense(1, activation="sigmoid"))
+plain.compile(keras.optimizers.Adam(0.01), "binary_crossentropy")
+losses = plain.fit(many, epochs=6, verbose=0).history["loss"]
 np.savez(
     "results.npz",
+    losses=losses,
+    rows=plain.layers[0].embeddings.numpy(),
     score=model.evaluate(train),
     said=end_to_end.predict(tf.constant([["a good good film"], ["dull"]])),
     **history.history,
