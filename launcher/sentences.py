@@ -20,8 +20,6 @@ LAST_LINES: Final = 5
 """Lines of a failed task that is retried."""
 _LATE_SECONDS: Final = 2.0
 """A cluster gives whole seconds, and tells of one pod after the other."""
-_PAST_SECONDS: Final = 10.0
-"""How far back a record may lie: the log of a task that was not followed is read when the task has failed."""
 
 
 @dataclass(frozen=True)
@@ -65,13 +63,9 @@ class Narrator:
         if (measured := tuple(prechecks(status))) != self._prechecks:
             ordered += [News("run", text) for text in measured if text not in self._prechecks]
             self._prechecks = measured
-        ends = {(line.role, line.index): line for line in lines if line.record is not None}
         for line in lines:
             self._keep(line)
-            is_end = line is ends.get((line.role, line.index))
-            if not self._is_past(line, is_end=is_end) and (
-                news := self._of_record(line, status, in_place=in_place)
-            ):
+            if (news := self._of_record(line, status, in_place=in_place)) is not None:
                 ordered.append(news)
         if status is not before:
             ordered += map(self._not_before, endings(before, status))
@@ -79,14 +73,6 @@ class Narrator:
         # News without a time has the current time.
         ordered.sort(key=lambda news: float("inf") if news.time is None else news.time)
         return [self._not_back(news) for news in [*untimed, *ordered] if news.text]
-
-    def _is_past(self, line: LogLine, *, is_end: bool) -> bool:
-        """Returns whether a record is too old to be news. Why a task has failed is news, `is_end` says that
-        it is the last record of its task.
-        """
-        if line.record is None or line.record.time >= self._latest - _PAST_SECONDS:
-            return False
-        return not (is_end and isinstance(line.record.content, Failed))
 
     def _not_back(self, news: News) -> News:
         """Gives news that come a little late the time of those before: tasks are heard one by one."""

@@ -119,27 +119,15 @@ def test_why_a_container_has_ended_is_said_once() -> None:
     assert texts(narrator, run(FAILED)) == ["ended with exit code 137 (SIGKILL)"]
 
 
-def test_an_older_log_of_a_failed_task_is_no_news() -> None:
-    """The log of a task that was not followed is read when it has failed, from its beginning."""
+def test_attempts_and_tasks_repeat_no_notice() -> None:
     narrator = sentences.Narrator()
 
-    def record(time: float, event: str, **fields: Any) -> LogLine:
-        return line("", record=Record(event, "mnist-worker-1", time, fields))
-
     def notice(time: float, message: str) -> LogLine:
-        return record(time, Event.NOTICE, message=message)
-
-    def failed(time: float) -> LogLine:
-        return record(time, Event.FAILED, message="killed", traceback="", exit_code=75)
+        return line("", record=Record(Event.NOTICE, "mnist-worker-1", time, {"message": message}))
 
     texts(narrator, run(task(running=90.0)))
     assert texts(narrator, run(task(running=90.0)), notice(100.0, "grows")) == ["grows"]
-    older = [notice(20.0, "was small"), failed(30.0), record(31.0, Event.RESTARTED, exit_code=75, restart=1)]
-    assert texts(narrator, run(task(running=90.0)), *older, failed(95.0)) == ["failed: killed"]
-    assert texts(narrator, run(task(running=90.0)), notice(101.0, "grows")) == [], (
-        "another attempt says it again"
-    )
-    assert texts(narrator, run(task(running=90.0)), failed(40.0)) == ["failed: killed"], "what it ended with"
+    assert texts(narrator, run(task(running=90.0)), notice(101.0, "grows"), notice(102.0, "more")) == ["more"]
 
 
 def test_the_first_and_the_last_task_to_start_are_told() -> None:

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -36,11 +36,17 @@ from launcher.errors import BackendError, NotFoundError
 from launcher.object_names import ROLE_LABEL
 from launcher.status import ATTEMPT_ANNOTATION, Phase, Records, RunStatus, task_of
 
+Attempt = tuple[str, int, int]
+"""Role, index, and which of the task's pods."""
+
 _PROGRESS_LINES: Final = 100
 """The same if the logs of all runs are searched."""
 
 _FAILED_TAILS: Final = 8
 """Failed pods of a role whose logs are read; a thousand may fail for the same reason."""
+
+_PAST_SECONDS: Final = 10.0
+"""Before the end of a task whose log is read only since it has failed: what it did earlier is no news."""
 
 _LAST_WORDS_SECONDS: Final = 15.0
 """Time to read the rest of the logs when the run has ended."""
@@ -114,6 +120,7 @@ def follow(client: Client, namespace: str, root: RootObject, settings: CleanUpSe
     status: RunStatus | None = None
     with Session(client, namespace, root) as session:
         began_before_us: set[str] | None = None
+        failed: set[Attempt] = set()
         clean_up = CleanUp(client, settings)
         skew_reported = False
         look_at = 0.0
@@ -137,7 +144,7 @@ def follow(client: Client, namespace: str, root: RootObject, settings: CleanUpSe
                         if tells_progress(session.run_state, pod):
                             with contextlib.suppress(BackendError):
                                 records.add(_beginning(client, namespace, pod))
-                _tail(session, pods, began_before_us)
+                failed |= _tail(session, pods, began_before_us)
             if session.run_state.stands_still and (now := time.monotonic()) > look_at:
                 look_at = now + _NAMESPACE_SECONDS
                 if note_dying_namespace(client, namespace, session.run_state):
@@ -150,13 +157,14 @@ def follow(client: Client, namespace: str, root: RootObject, settings: CleanUpSe
             if client.ahead and not skew_reported:
                 skew_reported = True
                 notices.append(disagreement(client.ahead))
-            lines = [*news.lines, *others.new_restarts(lines_of_others), *map(notice, notices)]
+            lines = _without_past(news.lines, failed, status)
+            lines += [*others.new_restarts(lines_of_others), *map(notice, notices)]
             if status.ended or clean_up.gave_up:
                 last = _last_words(session)
                 records.add(last)
                 records.add(other_logs.read(client, namespace, other_logs.others(session.run_state, root)))
                 final = dataclasses.replace(session.run_state.status(records.of_task), ended=True)
-                yield _update(client, final, lines + last)
+                yield _update(client, final, lines + _without_past(last, failed, final))
                 return
             yield _update(client, status, lines)
 
@@ -177,8 +185,10 @@ def _at_deletion(
     return dataclasses.replace(run_state.status(records.of_task), ended=True)
 
 
-def _tail(session: Session, pods: Iterable[SlimPod], began_before_us: set[str]) -> None:
+def _tail(session: Session, pods: Iterable[SlimPod], began_before_us: set[str]) -> set[Attempt]:
+    """Returns the attempts whose logs are read because they have failed."""
     failed: Counter[str] = Counter()
+    attempts = set()
     for pod in pods:
         if not has_begun(pod):
             continue
@@ -190,6 +200,23 @@ def _tail(session: Session, pods: Iterable[SlimPod], began_before_us: set[str]) 
             failed[role] += 1
             if failed[role] <= _FAILED_TAILS:
                 session.tail(pod, lines=TAIL_LINES)
+                attempts.add((*task_of(pod), _attempt(pod)))
+    return attempts
+
+
+def _without_past(lines: Sequence[LogLine], failed: Collection[Attempt], status: RunStatus) -> list[LogLine]:
+    """Leaves out what the `failed` attempts have reported long before their ends. Lines of the program stay:
+    the last ones are told.
+    """
+    every = [each for task in status.tasks for each in (task, task.before) if each is not None]
+    ends = {(each.role, each.index, each.attempt): each.finished for each in every}
+
+    def is_past(line: LogLine) -> bool:
+        attempt = (line.role, line.index, line.attempt)
+        end = ends.get(attempt) if attempt in failed else None
+        return line.record is not None and end is not None and line.record.time < end - _PAST_SECONDS
+
+    return [line for line in lines if not is_past(line)]
 
 
 def _last_words(session: Session) -> list[LogLine]:
