@@ -35,8 +35,8 @@ def check(loop: Loop, dataset: Any) -> None:
 
 
 def batch_size(dataset: Any) -> int | None:
-    """Returns the size of every full batch of `dataset`; None where it does not tell, as after a `map` of
-    batches.
+    """Returns the size of every full batch of `dataset`; None where it does not tell, as after a `map`
+    that looks words up in a table.
     """
     for spec in tf.nest.flatten(dataset.element_spec):
         shape = getattr(spec, "shape", None)
