@@ -30,6 +30,8 @@ _INSTALL: Final = re.compile(
 )
 _FUTURE: Final = re.compile(r"^(from __future__ import [^(\n]*)$", re.MULTILINE)
 """It must be a script's first statement."""
+_JUPYTERS: Final = "display, get_ipython = print, lambda: None  # what Jupyter defines\n"
+"""IPython's own get_ipython() returns None outside of it, too."""
 _OF_THE_IMAGE: Final = re.compile(r"(?:tensorflow|tf[-_]nightly|keras|pip)(?![\w-])")
 _VARIABLE: Final = re.compile(r"\s*%(?:set_)?env\s+(\w+)[\s=]")
 
@@ -60,8 +62,7 @@ def script(content: bytes, name: str) -> Script:
         futures += _FUTURE.findall(text)
         text = _FUTURE.sub(r"pass  # \1", text)
         lines += [heading(number), text if text.endswith("\n") else f"{text}\n"]
-    head = [HEADER.format(name), *(f"{line}\n" for line in futures), "display = print  # Jupyter's own\n"]
-    made.text = "".join([*head, *lines])
+    made.text = "".join([HEADER.format(name), *(f"{line}\n" for line in futures), _JUPYTERS, *lines])
     return made
 
 

@@ -15,6 +15,7 @@ LEAST_SECONDS = 5.0
 """Between two saves, and to the first one, which shows what one costs."""
 _MOST_OF_TIME = 0.01
 _MOST_OF_NEW_TIME = 0.05
+_MOST_FOR_FEW_SECONDS = 0.04
 _LEAST_IN_MEMORY_SECONDS, _FEW_SECONDS = 2.0, 4.0
 
 
@@ -35,11 +36,15 @@ def interval(cost_seconds: float, write_seconds: float, loss_seconds: float) -> 
 
 
 def in_memory(cost_seconds: float, write_seconds: float, *, is_new: bool = False) -> float:
-    """Returns the seconds between two copies in memory: as often as 1% of the training's time allows, or 2%
-    where they would be over 4 s apart, since they are there to make a loss small. An attempt that `is_new`
-    may take 5%: few copies do not yet show what one costs, and losses often follow each other.
+    """Returns the seconds between two copies in memory: as often as 1% of the training's time allows. They are
+    there to make a loss cost seconds: so they are four seconds apart where that takes 4% at most, and
+    otherwise may take 2%. An attempt that `is_new` may take 5%: few copies do not yet show what one costs,
+    and losses often follow each other.
     """
-    by_cost = max(cost_seconds / (2 * _MOST_OF_TIME), min(cost_seconds / _MOST_OF_TIME, _FEW_SECONDS))
+    by_cost = cost_seconds / _MOST_OF_TIME
     if is_new:
         by_cost = cost_seconds / _MOST_OF_NEW_TIME
+    elif by_cost > _FEW_SECONDS:
+        is_dear = cost_seconds > _MOST_FOR_FEW_SECONDS * _FEW_SECONDS
+        by_cost = cost_seconds / (2 * _MOST_OF_TIME) if is_dear else _FEW_SECONDS
     return max(by_cost, 2 * write_seconds, _LEAST_IN_MEMORY_SECONDS)

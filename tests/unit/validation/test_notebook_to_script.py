@@ -41,6 +41,10 @@ def test_cells_run_in_order() -> None:
     assert variables("display(1)", "")["display"] is print
 
 
+def test_a_notebook_may_ask_whether_it_is_in_colab() -> None:
+    assert variables("in_colab = 'google.colab' in str(get_ipython())")["in_colab"] is False
+
+
 def test_the_first_lines_indentation_is_nobodys() -> None:
     assert variables("\n  a = 1\n  if a:\n    a = 2")["a"] == 2
 

@@ -30,6 +30,7 @@ def test_copies_in_memory_come_soon_after_a_start() -> None:
     assert in_memory(0.0, 0.0) == 2.0
     assert in_memory(0.03, 0.0) == pytest.approx(3.0), "1% of the time"
     assert in_memory(0.06, 0.0) == pytest.approx(4.0), "a loss costs few seconds"
+    assert in_memory(0.15, 0.0) == pytest.approx(4.0), "a loss costs few seconds, for 4% of the time"
     assert in_memory(0.2, 0.0) == pytest.approx(10.0), "2% of the time"
     assert in_memory(0.08, 0.0, is_new=True) == 2.0, "a loss that follows soon costs two seconds"
     assert in_memory(3.0, 0.0, is_new=True) == pytest.approx(60.0), "5% of the time"
