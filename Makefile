@@ -217,6 +217,7 @@ bench-train: $(STAMP)  ## Trains by the runtime and by the tutorials' loops in t
 	$(BIN)/python -m benchmarks.updates
 	$(BIN)/python -m benchmarks.scaling
 	$(BIN)/python -m benchmarks.data_workers
+	$(BIN)/python -m benchmarks.huge_pages
 	$(BIN)/python -m benchmarks.first_step
 
 .PHONY: bench-buckets

@@ -111,7 +111,7 @@ _PLACES: dict[str, Callable[[Path], Any]] = {
 def _pauses(folder: Path, megabytes: int, rounds: int, places: list[str]) -> str:
     import numpy as np
 
-    training = _Training(megabytes)
+    training = Training(megabytes)
     state = np.ones(3 * megabytes * 250_000, np.float32)
     copies = [_seconds(state.copy) for _ in range(5)]
     copied = statistics.median(copies)
@@ -140,7 +140,9 @@ def _seconds(act: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-class _Training:
+class Training:
+    """A model of so many megabytes, and a `step` of it."""
+
     def __init__(self, megabytes: int) -> None:
         import keras
         import tensorflow as tf
@@ -160,7 +162,7 @@ class _Training:
             self.model.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
             return loss
 
-        self._step = step
+        self.step = step
         self.steps: list[float] = []
         for _ in range(2):
             step()
@@ -187,7 +189,7 @@ class _Training:
                 plain = _seconds(lambda: checkpoint.write(directory.path("plain", "ckpt")))  # noqa: B023
             os.sync()
             used = time.process_time()
-            steps = [_seconds(self._step) for _ in range(4)]
+            steps = [_seconds(self.step) for _ in range(4)]
             step, step_used = statistics.median(steps), (time.process_time() - used) / len(steps)
             self.steps += steps
             began, used = time.perf_counter(), time.process_time()
@@ -198,11 +200,11 @@ class _Training:
                 directory.back_up(copy)
                 directory.files.settle()
 
-            taken = [_seconds(self._step)]
+            taken = [_seconds(self.step)]
             with ThreadPoolExecutor(1) as pool:
                 written = pool.submit(write)
                 while not written.done():
-                    taken.append(_seconds(self._step))
+                    taken.append(_seconds(self.step))
             written.result()
             whole = time.perf_counter() - began
             later = whole - len(taken) * step

@@ -106,4 +106,4 @@ class Loop:
     def notice(self, sentence: str) -> None:
         """Tells the user something that all tasks know: the one that writes says it."""
         if self.writes:
-            self.hooks.reporter.notice(sentence)
+            self.hooks.reporter.notice(self.program.worded(sentence))

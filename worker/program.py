@@ -146,6 +146,10 @@ class LoadedProgram:
         self._instance = instance
         self.is_keras_3 = False
 
+    def worded(self, sentence: str) -> str:
+        """Returns a notice in the words of what the user wrote."""
+        return sentence
+
     def has(self, method: str) -> bool:
         """Returns whether the program defines the optional `method`."""
         return callable(getattr(self._instance, method, None))

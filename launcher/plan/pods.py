@@ -30,7 +30,7 @@ from launcher.plan.roles import (
     present,
 )
 from launcher.plan.topology import INDEX, Topology
-from worker.contract.environment import ARCHIVE, GIT_KEYS, GRPC_FAIL_FAST, Env
+from worker.contract.environment import ARCHIVE, GIT_KEYS, GRPC_FAIL_FAST, HUGE_PAGES, Env
 from worker.contract.run_config import GRACE_SECONDS, DataService, FetchedSource, Precheck, RunConfig
 from worker.contract.strategies import BESIDE, STRATEGIES
 from worker.contract.task_names import DATA_WORKER, DISPATCHER
@@ -454,7 +454,7 @@ def _env(topology: Topology, role: ResolvedRole, source: ProgramFiles | None) ->
     return [
         *variables,
         *task_variables,
-        *_transport(topology, role),
+        *_of_the_process(topology, role),
         *_module_path(role, source),
         *role_variables,
     ]
@@ -524,15 +524,15 @@ def _module_path(role: ResolvedRole, source: ProgramFiles | None) -> list[Object
     return [{"name": "PYTHONPATH", "value": ARCHIVE}]
 
 
-def _transport(topology: Topology, role: ResolvedRole) -> list[Object]:
-    """Variables that the runtime sets by itself, for commands of the user. Other images may not even have
-    TensorFlow.
+def _of_the_process(topology: Topology, role: ResolvedRole) -> list[Object]:
+    """Variables that a process reads when it starts, unless the file has them. Images of other frameworks get
+    none; the runtime sets that of TensorFlow's servers by itself.
     """
-    name, value = GRPC_FAIL_FAST
-    is_given = any(variable.name == name for variable in role.env)
-    if is_given or roles.is_custom(topology.cluster.spec) or role.uses_runtime:
+    if roles.is_custom(topology.cluster.spec):
         return []
-    return [{"name": name, "value": value}]
+    variables = [HUGE_PAGES] if role.uses_runtime else [HUGE_PAGES, GRPC_FAIL_FAST]
+    given = {variable.name for variable in role.env}
+    return [{"name": name, "value": value} for name, value in variables if name not in given]
 
 
 def entry(variable: EnvVar) -> Object:

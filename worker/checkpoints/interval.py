@@ -36,8 +36,8 @@ def interval(cost_seconds: float, write_seconds: float, loss_seconds: float) -> 
 
 
 def in_memory(cost_seconds: float, write_seconds: float, *, is_new: bool = False) -> float:
-    """Returns the seconds between two copies in memory: as often as 1% of the training's time allows. They are
-    there to make a loss cost seconds: so they are four seconds apart where that takes 4% at most, and
+    """Returns the seconds between two copies in memory: as often as 1% of the training's time allows. They
+    are there to make a loss cost seconds: so they are four seconds apart where that takes 4% at most, and
     otherwise may take 2%. An attempt that `is_new` may take 5%: few copies do not yet show what one costs,
     and losses often follow each other.
     """

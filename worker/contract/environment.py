@@ -20,6 +20,13 @@ a task that is not up yet is waited for. With `false` a chief hangs on a lost ps
 early.
 """
 
+HUGE_PAGES: Final = ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
+"""A variable of the C library's (2.35 and newer), and its value: large blocks of memory lie in huge pages
+where the node gives them on request. A step that makes a new gradient of each large variable spends half of
+its time on pages of 4 KiB:
+https://www.gnu.org/software/libc/manual/html_node/Memory-Allocation-Tunables.html
+"""
+
 BUCKET_SCHEME: Final = "s3"
 """The scheme of URLs that TensorFlow cannot open, and the runtime can."""
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from worker.context import Loop
 from worker.evaluation import standalone
-from worker.failures import place, program_error
+from worker.failures import Failure, place, program_error
 from worker.input import continuation, fit_iterations, replica_shares, used_shuffle_orders
 from worker.input.fit_iterations import Scored
 from worker.input.seeding import in_order
@@ -23,7 +23,7 @@ from worker.prediction.forward_pass import ForwardPass
 from worker.script import data, fit
 from worker.script.by_batch import ByBatch
 from worker.script.fit_records import FitRecords
-from worker.script.given_program import GivenProgram
+from worker.script.given_program import GivenProgram, in_words_of_a_script
 from worker.steps import model_build
 from worker.steps.replica_model import mend_keras_2
 from worker.tf_compat import keras_3, keras_calls, keras_models, seeds, strategies
@@ -102,6 +102,9 @@ class Door:
         try:
             with self._outside():
                 yield where
+        except Failure as failure:
+            failure.message = in_words_of_a_script(failure.message)
+            raise
         finally:
             self._calls -= 1
         if is_script_s:

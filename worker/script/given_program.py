@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from worker.failures import program_error
 from worker.input.fit_iterations import Scored
 from worker.program import LoadedProgram
 from worker.tf_compat import keras_models
+
+_OF_A_CLASS: Final = re.compile(r"\b(?:the dataset_fn of )?(train|evaluation|predict)_dataset\([\w, ]*\)")
+_OF_A_SCRIPT: Final = {
+    "train": "the data of fit()",
+    "evaluation": "the data to evaluate",
+    "predict": "the data of predict()",
+}
+
+
+def in_words_of_a_script(sentence: str) -> str:
+    """Returns the sentence with the script's calls for the methods of a class that give the same data."""
+    return _OF_A_CLASS.sub(lambda match: _OF_A_SCRIPT[match[1]], sentence)
 
 
 class GivenProgram(LoadedProgram):
@@ -67,6 +80,10 @@ class GivenProgram(LoadedProgram):
     def callbacks(self, model: Any) -> list[Any]:
         """See `LoadedProgram`."""
         return self._callbacks
+
+    def worded(self, sentence: str) -> str:
+        """See `LoadedProgram`."""
+        return in_words_of_a_script(sentence)
 
     def call(self, callback: Any) -> None:
         """Has `callback` be called after the others."""

@@ -613,3 +613,16 @@ def test_a_command_has_the_runtimes_grpc_settings_unless_it_says_otherwise(
         assert [
             entry["value"] for entry in container["env"] if entry["name"] == FAIL_FAST["name"]
         ] == expected
+
+
+def test_large_blocks_lie_in_huge_pages_unless_the_file_sets_the_variable() -> None:
+    theirs = {"name": "GLIBC_TUNABLES", "value": "glibc.malloc.arena_max=2"}
+    spec = {**PARAMETER_SERVER, "chief": {"env": [theirs]}}
+    custom = jobs(strategy="Custom", program=None, chief={"command": ["./a"]})
+    made = jobs(**spec) | {"custom": custom["chief"]}
+    values = {}
+    for role, job in made.items():
+        (container,) = job["spec"]["template"]["spec"]["containers"]
+        values[role] = [each["value"] for each in container["env"] if each["name"] == theirs["name"]]
+    huge = ["glibc.malloc.hugetlb=1"]
+    assert values == {"chief": [theirs["value"]], "worker": huge, "ps": huge, "custom": []}
