@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from worker.context import Loop
+from worker.contract.notebook_lines import NOTEBOOK
 from worker.evaluation import standalone
 from worker.failures import Failure, place, program_error
 from worker.input import continuation, fit_iterations, replica_shares, used_shuffle_orders
@@ -256,14 +257,23 @@ class Door:
             raise program_error(
                 f"{self._here()}: the script has a loop of its own, whose gradients no other replica would "
                 "see: put the step into train_step() of a keras.Model and call fit(), or build the strategy "
-                f"in the script, too, and run it by args: [--, {self._name}] in the place of program.script"
+                f"in the script, too, and {self._run_by_args()}"
             )
 
     def _refuse_strategy(self) -> NoReturn:
         raise program_error(
             f"{self._here()}: the script builds a strategy, and is given that of spec.strategy: leave it "
-            f"out, or run the script by args: [--, {self._name}] in the place of program.script"
+            f"out, or {self._run_by_args()}"
         )
+
+    def _run_by_args(self) -> str:
+        """Returns what to do with a script that is its own."""
+        notebook = self._name.removesuffix(".py")
+        name, way = self._name, "run it by"
+        if notebook.endswith(NOTEBOOK):
+            name = f"{notebook.removesuffix(NOTEBOOK)}.py"
+            way = f"save it with `jupyter nbconvert --to script {notebook}`, and run that by"
+        return f"{way} args: [--, {name}] in the place of program.script"
 
 
 def _listed(model: Any, callbacks: Any) -> list[Any]:
