@@ -10,6 +10,7 @@ and only those of the first replica are saved. It reads a whole embedding to loo
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import random
@@ -29,6 +30,7 @@ from worker.tf_compat.strategies import replicas_share_variables, uses_coordinat
 
 _mended: list[Any] = []
 """The strategy, once Keras' classes are changed."""
+_NUMBERED = ("keras_tensor", "scratch_graph", "seed_generator")
 _STRIDE = 0x9E3779B97F4A7C15 >> 1
 """Distance between the seeds of two replicas: an odd number without a pattern (the golden ratio's, of
 splitmix64).
@@ -78,8 +80,29 @@ def remember_seed_generator() -> None:
     from keras.src.random import seed_generator
 
     of_python = random.getstate()  # from which Keras draws the generator's seed
-    seed_generator.global_seed_generator()
+    with _names_left():
+        seed_generator.global_seed_generator()
     random.setstate(of_python)
+
+
+@contextlib.contextmanager
+def _names_left() -> Iterator[None]:
+    """Leaves the names that Keras gives by number as they are, for what Keras alone would not make here: a
+    script may write one down, such as that of an input in an export's signature.
+    """
+    from keras.src.backend.common import global_state
+
+    def numbers() -> dict[str, int]:
+        return global_state.get_global_attribute("object_name_uids") or {}  # none before the first name
+
+    before = {name: numbers().get(name) for name in _NUMBERED}
+    try:
+        yield
+    finally:
+        for name, number in before.items():
+            numbers().pop(name, None)
+            if number is not None:
+                numbers()[name] = number
 
 
 def random_states(model: Any) -> list[Any]:
@@ -147,7 +170,8 @@ def build_compiled(model: Any, element: Any) -> None:
     if model.run_eagerly:
         _build_compiled_eagerly(model, element)
     else:
-        model._symbolic_build(data_batch=element)
+        with _names_left():
+            model._symbolic_build(data_batch=element)
 
 
 def _build_compiled_eagerly(model: Any, element: Any) -> None:

@@ -514,6 +514,7 @@ else:
         model.compile("sgd", ["mse", "mse"], metrics=[["mae"], ["mae"]])
         labels = tf.TensorSpec([4, 1])
         keras_3.build_compiled(model, (tf.TensorSpec([4, 2]), (labels, labels)))
+    found["numbers"] = [each.name.rpartition("_")[2] for each in (*model.outputs, keras.KerasTensor((1,)))]
     found["losses"] = [metric.name for metric in keras_3.compiled_loss_metrics(model)]
     found["leaves"] = [metric.name for metric in keras_3.leaves(model.metrics)]
     found["computes"] = [keras_3.computes_loss(model), keras_3.computes_loss(keras.Model(inputs, outputs))]
@@ -558,6 +559,7 @@ def test_keras_3_under_a_strategy_of_several_replicas() -> None:
         "half": [0.5, 0.5],
         "clipped": [-0.6, -0.8],
         "losses": ["a_loss", "b_loss"],
+        "numbers": ["1", "2", "3"],
         "leaves": ["loss", "mae", "mae", "a_loss", "b_loss"],
         "computes": [True, False],
         "computed": 2.0,
