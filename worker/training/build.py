@@ -57,9 +57,10 @@ def _check_batches(model: Any, features: Any, loop: Loop) -> None:
 
 
 def _check_batch_dimension(model: Any, features: Any, loop: Loop) -> None:
-    """Raises Failure where the model was made for single examples, or for batches of another size."""
+    """Raises Failure where the model was made for single examples. Keras makes one that is first called on a
+    batch for batches of that size, and takes other ones.
+    """
     given, wanted = tf.nest.flatten(features), tf.nest.flatten(getattr(model, "inputs", None))
-    share = loop.parameters.global_batch_size // loop.strategy.num_replicas_in_sync
     for spec, tensor in zip(given, wanted):
         shape = getattr(tensor, "shape", None)
         if shape is None or not isinstance(spec, tf.TensorSpec) or spec.shape.rank is None:
@@ -67,10 +68,6 @@ def _check_batch_dimension(model: Any, features: Any, loop: Loop) -> None:
         shape, data = list(shape), list(spec.shape)
         if len(shape) == len(data) - 1 and shape == data[1:]:
             raise _no_batch(loop, f"takes {shape}, a single example, and train_dataset() gives {data}")
-        if len(shape) == len(data) and shape[0] not in (None, share):
-            raise _no_batch(
-                loop, f"takes batches of {shape[0]} only, and each replica gets {share} examples in a step"
-            )
     for tensor in tf.nest.flatten(getattr(model, "outputs", None)):
         shape = getattr(tensor, "shape", None)
         if shape is not None and len(shape) == 0:

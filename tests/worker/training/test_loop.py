@@ -136,7 +136,6 @@ _NO_BATCHES = "model() has no batch dimension: it"
     ("shape", "what"),
     [
         ("single", f"{_NO_BATCHES} takes [4], a single example, and train_dataset() gives [None, 4];"),
-        ("fixed", f"{_NO_BATCHES} takes batches of 7 only, and each replica gets 20 examples in a step;"),
         (
             "scalar",
             f"{_NO_BATCHES} returns a scalar for a batch, not a prediction for each of its examples;",
@@ -152,6 +151,12 @@ def test_what_has_no_batch_dimension(make_cluster: MakeCluster, shape: str, what
     assert chief.ended() == ExitCode.PROGRAM_ERROR
     (failed,) = chief.records(Event.FAILED)
     assert failed.fields["message"].startswith(f"fitted:Fitted: {what}")
+
+
+def test_a_model_that_was_made_for_batches_of_another_size(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(**ONE, parameters={"epochs": 1, "shape": "fixed"})
+    chief = cluster.start("chief")
+    assert chief.ended() == 0, [each.fields["message"] for each in chief.records(Event.FAILED)]
 
 
 def test_a_checkpoint_of_another_model(make_cluster: MakeCluster, tmp_path: Path) -> None:
