@@ -134,7 +134,8 @@ def of_worker(loop: Loop, dataset: Any, steps: int, position: Position) -> Any:
     done = steps_done(steps, position) // loop.workers * replicas
     before = fit_iterations.of_program(loop.program, loop.parameters, dataset)
     used = used_shuffle_orders.of(dataset)
-    if not (done or before or any(used.values())) or graphs.has_random_order(dataset):
+    is_first = not (any(used.values()) or used_shuffle_orders.before_caches(dataset))
+    if (is_first and not (done or before)) or graphs.has_random_order(dataset):
         return dataset.repeat()
     data_cycle = cycle(loop, dataset, steps * replicas, done)
     if data_cycle is None and done:

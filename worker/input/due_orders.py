@@ -101,7 +101,7 @@ def read(dataset: Any, strategy: Any, make: Make, *, is_alone: bool = True) -> A
     """
     if is_alone and used_shuffle_orders.are_next(dataset):
         return make(Source.of(dataset))
-    apart = [each for each in graphs.shuffles_of(dataset) if not _is_begun(dataset, each)]
+    apart = _apart(dataset)
     try:
         copy = copied(_packed(dataset, apart) if apart else dataset)
     except (tf.errors.OpError, DecodeError) as error:
@@ -121,9 +121,15 @@ def carried(dataset: Any, make: Make) -> Any:
     """Returns what `make` makes of `dataset`, without an end, that can be sent to another task: there it
     begins with the first orders.
     """
-    apart = [each for each in graphs.shuffles_of(dataset) if not _is_begun(dataset, each)]
+    apart = _apart(dataset)
     made = _made(_packed(dataset, apart), dataset, apart, make)
     return made.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+
+
+def _apart(dataset: Any) -> list[Any]:
+    """Returns the shuffles of `dataset` whose orders are not passed over by beginning it."""
+    hidden = [each for each, _ in used_shuffle_orders.before_caches(dataset)]
+    return [*(each for each in graphs.shuffles_of(dataset) if not _is_begun(dataset, each)), *hidden]
 
 
 def _packed(dataset: Any, apart: list[Any]) -> Any:
@@ -135,13 +141,22 @@ def _packed(dataset: Any, apart: list[Any]) -> Any:
 
 def _made(packed: Any, dataset: Any, apart: list[Any], make: Make) -> Any:
     shuffles = graphs.shuffles_of(dataset)
+    used = {id(each): count for each, count in used_shuffle_orders.before_caches(dataset)}
 
     def unpacked(variant: Any, *variants: Any) -> Any:
         read = tf.data.experimental.from_variant(variant, dataset.element_spec)
         parts = {id(each): read for each in shuffles}
+        before = []
         for each, part in zip(apart, variants):
-            parts[id(each)] = tf.data.experimental.from_variant(part, each.element_spec)
-        return make(Source(read, dataset, parts, Counter()))
+            shuffle = tf.data.experimental.from_variant(part, each.element_spec)
+            if id(each) in used:  # a cache keeps its next order
+                before.append(skipped(shuffle, used[id(each)]))
+            else:
+                parts[id(each)] = shuffle
+        due = make(Source(read, dataset, parts, Counter()))
+        for each in before:
+            due = each.flat_map(lambda *_: due.take(0)).concatenate(due)  # noqa: B023
+        return due
 
     made = packed.flat_map(tf.autograph.experimental.do_not_convert(unpacked))
     setattr(made, graphs.COPIED, (dataset,))

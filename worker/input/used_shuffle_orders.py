@@ -34,6 +34,19 @@ class _Orders:
 _orders: dict[int, _Orders] = {}
 
 
+@dataclass
+class _Kept:
+    """Of `cache`, which is kept so that its identity is. Before its first pass so many orders of each shuffle
+    were used up, by the shuffle's id.
+    """
+
+    cache: Any
+    used: Counter[int]
+
+
+_kept: dict[int, _Kept] = {}
+
+
 def count(counts: Callable[[], bool], due: Callable[[Any], Any]) -> None:
     """Has the iterations that begin while `counts()` counted from now on. They read `due(dataset)`."""
     replace(tf.data.Dataset, __iter__=_counting(counts, due))
@@ -49,12 +62,14 @@ def _counting(counts: Callable[[], bool], due: Callable[[Any], Any]) -> Callable
 
     @functools.wraps(original)
     def counted(dataset: Any) -> Any:
-        if not counts() or not (every := _of(dataset)):
+        if not counts() or not graphs.shuffles(dataset):
             return original(dataset)
+        every = _of(dataset)
         iterator = original(due(dataset))
         drawn = graphs.drawn(dataset, reads=True)
         for shuffle, orders in every.items():
             orders.count += drawn[shuffle]
+        _fill(dataset, is_read=True)
         return iterator
 
     return counted
@@ -66,6 +81,7 @@ def use(drawn: Mapping[int, int], *datasets: Any) -> None:
         for shuffle, orders in _of(dataset).items():
             orders.count = drawn[shuffle]
             orders.is_next = False
+        _fill(dataset, is_read=False)
 
 
 def of(*datasets: Any) -> Counter[int]:
@@ -77,6 +93,37 @@ def of(*datasets: Any) -> Counter[int]:
 def are_next(dataset: Any) -> bool:
     """Returns whether an iteration of `dataset` itself has the order that is due."""
     return all(_orders[id(each)].is_next for each in graphs.shuffles_of(dataset) if id(each) in _orders)
+
+
+def before_caches(dataset: Any) -> list[tuple[Any, int]]:
+    """Returns each shuffle whose order a cache of `dataset` keeps, and how many orders of it are used up before
+    that one; only where there are some.
+    """
+    found = []
+    for cache in graphs.caches_of(dataset):
+        shuffles = graphs.shuffles_of(graphs.source_of(cache))
+        used = _kept[id(cache)].used if id(cache) in _kept else of(*shuffles)
+        found += [(each, used[id(each)]) for each in shuffles if used[id(each)]]
+    return found
+
+
+def _fill(dataset: Any, *, is_read: bool) -> None:
+    """The first pass through `dataset` begins: its caches keep the next orders, unless only a part is taken.
+    Where it is not `is_read`, a copy may be.
+    """
+    for cache in graphs.caches_of(dataset):
+        if id(cache) in _kept:
+            continue
+        source = graphs.source_of(cache)
+        every = _of(source)
+        if not every:
+            continue
+        if graphs.TAKE not in graphs.transformations(dataset):
+            _kept[id(cache)] = _Kept(cache, of(source))
+        drawn = graphs.drawn(source, reads=True)
+        for shuffle, orders in every.items():
+            orders.count += drawn[shuffle]
+            orders.is_next = orders.is_next and is_read
 
 
 def _of(dataset: Any) -> dict[int, _Orders]:

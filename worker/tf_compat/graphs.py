@@ -37,7 +37,7 @@ _KEEP_BATCHES = (
     "CacheDataset",
 )
 """Transformations that return the elements of their input unchanged, by TensorFlow 2.21's names."""
-SHUFFLE, CACHE = "_ShuffleDataset", "CacheDataset"
+SHUFFLE, CACHE, TAKE = "_ShuffleDataset", "CacheDataset", "_TakeDataset"
 _REPEATED, _CONCATENATED = "_RepeatDataset", "_ConcatenateDataset"
 COPIED = "copied_of"
 """The attribute of a copied dataset that names, as a tuple, what it was copied of."""
@@ -322,6 +322,16 @@ def shuffles_of(dataset: Any) -> list[Any]:
     return list(
         {id(each): each for each in _all(dataset, beyond=CACHE) if type(each).__name__ == SHUFFLE}.values()
     )
+
+
+def caches_of(dataset: Any) -> list[Any]:
+    """Returns the caches that `dataset` is made of, but for those before another one."""
+    return [each for each in _all(dataset, beyond=CACHE) if type(each).__name__ == CACHE]
+
+
+def source_of(cache: Any) -> Any:
+    """Returns what a cache keeps."""
+    return cache._input_dataset
 
 
 def drawn(dataset: Any, *, reads: bool, to_the_end: bool = False) -> Counter[int]:

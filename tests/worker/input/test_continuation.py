@@ -111,6 +111,7 @@ def loop_of(make: Callable[[], Any], steps: int | None = STEPS, workers: int = 1
         entrypoint="train:Program",
         is_of_one_process=False,
         orders=None,
+        worded=str,
     )
     return Loop(
         program=program,

@@ -80,7 +80,7 @@ for name, dataset in datasets.items():
     said = []
     for writes in (True, False):
         loop = Loop(
-            program=SimpleNamespace(entrypoint="a:B"),
+            program=SimpleNamespace(entrypoint="a:B", worded=str),
             parameters=TrainingParameters(epochs=1, steps_per_epoch=5, global_batch_size=4),
             strategy=tf.distribute.get_strategy(),
             directory=None,

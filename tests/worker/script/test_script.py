@@ -57,6 +57,7 @@ TRAINED = (
     "own_clock",
     "of_batches",
     "take_and_skip",
+    "kept_orders",
 )
 _SERVED_OFTEN = ("csv_files", "of_batches", "keras_2", "not_finite", "batch_hooks")
 _OFTEN = {("functional", "MultiWorkerMirrored")}

@@ -1,0 +1,52 @@
+"""Caches behind a shuffle, as in TensorFlow's text classification tutorial: a cache keeps the order that is due
+at its first whole pass, after those that the script has looked at.
+"""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+x = np.random.default_rng(0).normal(size=(100, 4)).astype("float32")
+y = x.sum(axis=1)[:, None]
+results = {}
+
+
+def shuffled():
+    return tf.data.Dataset.from_tensor_slices((x, y)).shuffle(100).batch(32)
+
+
+def fit(name, dataset):
+    keras.utils.set_random_seed(3)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.05), "mse")
+    results[name] = model.fit(dataset, epochs=2, verbose=0).history["loss"]
+
+
+keras.utils.set_random_seed(5)
+raw = shuffled()
+for _ in raw:  # as adapt() does it
+    pass
+next(iter(raw.take(1)))
+kept = raw.map(lambda features, labels: (features, labels)).cache().prefetch(2)
+fit("looked_at", kept)
+fit("again", kept)
+fit("below", raw)
+
+raw = shuffled()
+kept = raw.cache()
+next(iter(kept.take(1)))
+fit("partly", kept)
+
+raw = shuffled()
+kept = raw.cache()
+for _ in (*raw, *kept, *raw):
+    pass
+fit("filled", kept)
+
+raw = shuffled()
+next(iter(raw))
+twice = raw.cache().shuffle(3)
+fit("two_shuffles", twice)
+fit("two_again", twice)
+
+np.savez("results.npz", **results)
