@@ -96,8 +96,8 @@ def are_next(dataset: Any) -> bool:
 
 
 def before_caches(dataset: Any) -> list[tuple[Any, int]]:
-    """Returns each shuffle whose order a cache of `dataset` keeps, and how many orders of it are used up before
-    that one; only where there are some.
+    """Returns each shuffle of which a cache of `dataset` keeps an order, and how many are used up before that
+    one; only where there are some.
     """
     found = []
     for cache in graphs.caches_of(dataset):

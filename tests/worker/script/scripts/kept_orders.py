@@ -1,5 +1,5 @@
-"""Caches behind a shuffle, as in TensorFlow's text classification tutorial: a cache keeps the order that is due
-at its first whole pass, after those that the script has looked at.
+"""Caches behind a shuffle, as in TensorFlow's text classification tutorial: a cache keeps the order that is
+due at its first whole pass, after those that the script has looked at.
 """
 
 import keras
