@@ -63,7 +63,8 @@ def _with_each_shuffle_once(graph: Any) -> Any:
         inputs = nodes[name].input
         for number, each in enumerate(inputs):
             inputs[number] = same.get(each, each)
-        waiting.extend(each.partition(":")[0] for each in inputs)
+        # `name:output` is data, and `^name` one that must run before.
+        waiting.extend(each.removeprefix("^").partition(":")[0] for each in inputs)
     kept = [node for node in graph.node if node.name in reached]
     del graph.node[:]
     graph.node.extend(kept)

@@ -27,7 +27,14 @@ raw = shuffled()
 for _ in raw:  # as adapt() does it
     pass
 next(iter(raw.take(1)))
-kept = raw.map(lambda features, labels: (features, labels)).cache().prefetch(2)
+signs = keras.layers.IntegerLookup(vocabulary=[-1, 1])
+
+
+def prepared(features, labels):
+    return features, labels + tf.cast(signs(tf.sign(labels)), tf.float32)
+
+
+kept = raw.map(prepared).cache().prefetch(2)
 fit("looked_at", kept)
 fit("again", kept)
 fit("below", raw)
