@@ -99,12 +99,12 @@ def before_caches(dataset: Any) -> list[tuple[Any, int]]:
     """Returns each shuffle of which a cache of `dataset` keeps an order, and how many are used up before that
     one; only where there are some.
     """
-    found = []
+    pairs = []
     for cache in graphs.caches_of(dataset):
         shuffles = graphs.shuffles_of(graphs.source_of(cache))
         used = _kept[id(cache)].used if id(cache) in _kept else of(*shuffles)
-        found += [(each, used[id(each)]) for each in shuffles if used[id(each)]]
-    return found
+        pairs += [(each, used[id(each)]) for each in shuffles if used[id(each)]]
+    return pairs
 
 
 def _fill(dataset: Any, *, is_read: bool) -> None:
