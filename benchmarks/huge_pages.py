@@ -46,9 +46,12 @@ def main() -> None:
             measured.append(float(done.stdout.split()[-1]))
     plain = statistics.median(seconds[""])
     rows = [
-        [tunables or "none", *(f"{of(each):.3f}" for of in (statistics.median, min, max)), f"{ratio:.2f}"]
+        [
+            tunables or "none",
+            *(f"{of(each):.3f}" for of in (statistics.median, min, max)),
+            f"{statistics.median(each) / plain:.2f}",
+        ]
         for tunables, each in seconds.items()
-        for ratio in [statistics.median(each) / plain]
     ]
     enabled = _ENABLED.read_text().strip()
     caption = f"A model of {given.megabytes} MB; transparent_hugepage/enabled: {enabled}."

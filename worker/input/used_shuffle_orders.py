@@ -118,7 +118,7 @@ def _fill(dataset: Any, *, is_read: bool) -> None:
         every = _of(source)
         if not every:
             continue
-        if graphs.TAKE not in graphs.transformations(dataset):
+        if not graphs.takes_a_part(dataset):
             _kept[id(cache)] = _Kept(cache, of(source))
         drawn = graphs.drawn(source, reads=True)
         for shuffle, orders in every.items():

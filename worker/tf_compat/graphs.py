@@ -37,7 +37,7 @@ _KEEP_BATCHES = (
     "CacheDataset",
 )
 """Transformations that return the elements of their input unchanged, by TensorFlow 2.21's names."""
-SHUFFLE, CACHE, TAKE = "_ShuffleDataset", "CacheDataset", "_TakeDataset"
+SHUFFLE, CACHE, _TAKE = "_ShuffleDataset", "CacheDataset", "_TakeDataset"
 _REPEATED, _CONCATENATED = "_RepeatDataset", "_ConcatenateDataset"
 COPIED = "copied_of"
 """The attribute of a copied dataset that names, as a tuple, what it was copied of."""
@@ -319,14 +319,23 @@ def shuffles_of(dataset: Any) -> list[Any]:
     """
     if not hasattr(dataset, "_inputs"):
         return []
-    return list(
-        {id(each): each for each in _all(dataset, beyond=CACHE) if type(each).__name__ == SHUFFLE}.values()
-    )
+    return _behind_caches(dataset, SHUFFLE)
 
 
 def caches_of(dataset: Any) -> list[Any]:
-    """Returns the caches that `dataset` is made of, but for those before another one."""
-    return [each for each in _all(dataset, beyond=CACHE) if type(each).__name__ == CACHE]
+    """Returns the caches that `dataset` is made of, but for those before another one. Each is there once."""
+    return _behind_caches(dataset, CACHE)
+
+
+def takes_a_part(dataset: Any) -> bool:
+    """Returns whether `dataset` may leave its caches before their end."""
+    return bool(_behind_caches(dataset, _TAKE))
+
+
+def _behind_caches(dataset: Any, name: str) -> list[Any]:
+    return list(
+        {id(each): each for each in _all(dataset, beyond=CACHE) if type(each).__name__ == name}.values()
+    )
 
 
 def source_of(cache: Any) -> Any:

@@ -50,6 +50,12 @@ for _ in (*raw, *kept, *raw):
     pass
 fit("filled", kept)
 
+some = tf.data.Dataset.from_tensor_slices((x, y)).take(96).shuffle(96).batch(32)
+next(iter(some))
+kept = some.cache()
+fit("of_a_part", kept)
+fit("of_a_part_again", kept)
+
 raw = shuffled()
 next(iter(raw))
 twice = raw.cache().shuffle(3)
