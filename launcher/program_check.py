@@ -196,7 +196,7 @@ class _Printed:
         with stream:
             while content := stream.readline(_LONGEST_LINE):
                 line = content.decode(errors="replace").rstrip("\r\n")
-                record = Record.parse(line)
+                line, record = Record.split(line)
                 reported = None if record is None else record.content
                 if isinstance(reported, Failed):
                     self.failed = self.failed or reported
@@ -204,5 +204,5 @@ class _Printed:
                     self.notices.append(reported.message)
                 elif isinstance(reported, Done):
                     self.done = True
-                elif record is None and not is_chatter(line):
+                if (line or record is None) and not is_chatter(line):
                     self.lines.append(line[:_SHOWN])

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from launcher.backends.log_selection import EVERYONE as EVERYONE
 from launcher.backends.log_selection import Selection as Selection
 from launcher.object_names import PROGRAM as PROGRAM
+from worker.contract.records import Record
 
 if TYPE_CHECKING:
     import socket
     from contextlib import AbstractContextManager
 
     from launcher.status import RunStatus, TaskStatus
-    from worker.contract.records import Record
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,15 @@ class LogLine:
 
     def __str__(self) -> str:
         return f"{self.role}-{self.index} | {self.words or self.text}"
+
+
+def log_lines(role: str, index: int, attempt: int, text: str, time: float | None = None) -> list[LogLine]:
+    """Returns a line of a task's log as one, or as two where a record is behind what the program printed."""
+    before, record = Record.split(text)
+    parts = [(before, None)] if before or record is None else []
+    if record is not None:
+        parts.append((text[len(before) :], record))
+    return [LogLine(role, index, attempt, part, of_part, time) for part, of_part in parts]
 
 
 @dataclass(frozen=True)

@@ -409,7 +409,7 @@ class Record:
         """Returns None for a line that is not a record, whatever it contains: any program may print a similar
         one. A record has the fields of its event's type. Events and fields of a later version are accepted.
         """
-        if not line.startswith('{"tf-launcher":'):
+        if not line.startswith(_BEGIN):
             return None
         try:
             document = json.loads(line, parse_int=_parse_integer, parse_constant=_refuse)
@@ -423,6 +423,17 @@ class Record:
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
 
+    @classmethod
+    def split(cls, line: str) -> tuple[str, Record | None]:
+        """Returns what is before the record at the end of a line, and the record: a program leaves its line
+        without an end while it draws a progress bar. A line without a record is returned whole.
+        """
+        begin = line.rfind(_BEGIN)
+        record = cls.parse(line[begin:]) if begin >= 0 else None
+        return (line, None) if record is None else (line[:begin], record)
+
+
+_BEGIN: Final = '{"tf-launcher":'
 
 _HEAD: Final = ("tf-launcher", "event", "task", "time")
 

@@ -77,6 +77,7 @@ class Door:
         if self._is_spread:
             keras_calls.on_gradients(self._check_gradients, self._check_step)
         keras_calls.save_where_told(self._strategy)
+        keras_calls.save_at_once()
         keras_calls.call_loaded_functions()
         keras_calls.keep_losses_whole()
         mend_keras_2()  # a model is built by its own step before it is trained

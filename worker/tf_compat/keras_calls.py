@@ -10,7 +10,11 @@ import contextlib
 import functools
 import importlib.util
 import inspect
+import os
+import sys
+import tempfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NoReturn
 
 import tensorflow as tf
@@ -33,6 +37,36 @@ def save_where_told(strategy: Any) -> None:
     KerasTuner's, remove what a task writes that is none to save checkpoints, and the script may load it.
     """
     replaced_methods.replace(type(strategy.extended), should_checkpoint=property(lambda _: True))
+
+
+def save_at_once() -> None:
+    """Has a model's file appear under its name when it is whole. Tasks that share a volume, or a machine, may
+    save to the same file, and HDF5 refuses a second writer.
+    """
+    for kind in _kinds():
+        replaced_methods.replace(kind, save=_at_once(kind.save), save_weights=_at_once(kind.save_weights))
+
+
+def _at_once(method: Any) -> Any:
+    signature = inspect.signature(method)
+
+    @functools.wraps(method)
+    def saved(self: Any, *arguments: Any, **named: Any) -> Any:
+        bound = signature.bind(self, *arguments, **named)
+        given = bound.arguments["filepath"]
+        path = Path(os.path.realpath(given) if isinstance(given, (str, os.PathLike)) else "")
+        asks_before = not bound.arguments.get("overwrite", True)
+        if path.suffix not in (".keras", ".h5") or asks_before or not os.access(path.parent, os.W_OK):
+            return method(self, *arguments, **named)
+        with tempfile.TemporaryDirectory(prefix=".saved-", dir=path.parent) as folder:
+            whole = Path(folder, path.name)
+            bound.arguments["filepath"] = str(whole)
+            result = method(*bound.args, **bound.kwargs)
+            whole.replace(path)
+        sys.audit("open", str(path), None, os.O_WRONLY)  # as a plain save does: see lost_files
+        return result
+
+    return saved
 
 
 def call_loaded_functions() -> None:

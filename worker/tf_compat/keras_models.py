@@ -236,8 +236,12 @@ def learning_rate(optimizer: Any) -> Any:
 
 
 def rate_of(optimizer: Any) -> float | None:
-    """Returns the learning rate of the next step; None for an optimizer that has none."""
+    """Returns the learning rate of the next step; None for an optimizer that has none, or that has made no
+    step: a model's own `train_step` may use others.
+    """
     try:
+        if not int(tf.convert_to_tensor(optimizer.iterations)):
+            return None
         # Not Keras 2's attribute: where there is a schedule, that is the rate of the last step.
         rate: Any = learning_rate(optimizer)
         rate = getattr(optimizer, "learning_rate", None) if rate is None else rate

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, Final
 
-from launcher.backends.base import EVERYONE, PROGRAM, History, LogLine, Selection, Update
+from launcher.backends.base import EVERYONE, PROGRAM, History, LogLine, Selection, Update, log_lines
 from launcher.backends.earlier_processes import of_earlier_processes
 from launcher.backends.latest_records import HEAD_BYTES, LatestRecords, written_once
 from launcher.backends.local.log_growth import Growth
@@ -18,7 +19,6 @@ from launcher.backends.run_facts import submitted
 from launcher.errors import NotFoundError
 from launcher.object_names import ROLE_LABEL
 from launcher.status import ATTEMPT_ANNOTATION, Phase, RunStatus, attempts, fold, task_of
-from worker.contract.records import Record
 
 _TICK_SECONDS: Final = 0.1
 """Seconds between two reads of the files. Users do not notice the delay, and 50 pods cost well under 1% of a
@@ -87,8 +87,8 @@ class _LogFile:
         if not self._offset:
             return []
         with self._path.open("rb") as file:
-            head = map(self._line, file.read(HEAD_BYTES).split(b"\n"))
-        return written_once(head)
+            head = map(self._lines, file.read(HEAD_BYTES).split(b"\n"))
+        return written_once(itertools.chain.from_iterable(head))
 
     def read(self, *, last: bool) -> list[LogLine]:
         """The lines since the last call, at most so many bytes. `last`: text without a line end counts as a
@@ -109,7 +109,7 @@ class _LogFile:
         lines = []
         for line in whole:
             end += len(line) + 1
-            lines.append(self._line(line, self._growth.time(end) if self._growth is not None else None))
+            lines += self._lines(line, self._growth.time(end) if self._growth is not None else None)
         return lines
 
     def read_all(self, *, last: bool) -> Iterator[LogLine]:
@@ -117,9 +117,9 @@ class _LogFile:
         while lines := self.read(last=last):
             yield from lines
 
-    def _line(self, content: bytes, time: float | None = None) -> LogLine:
+    def _lines(self, content: bytes, time: float | None = None) -> list[LogLine]:
         text = content.decode(errors="replace").rstrip("\r")
-        return LogLine(self._role, self._index, self.attempt, text, Record.parse(text), time)
+        return log_lines(self._role, self._index, self.attempt, text, time)
 
 
 def _line_start(file: BinaryIO, position: int) -> int:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launcher import sentences
-from launcher.backends.base import History, LogLine, Place
+from launcher.backends.base import History, LogLine, Place, log_lines
 from launcher.cli import console, run_table
 from launcher.report import page
 from launcher.status import Phase
@@ -291,6 +291,16 @@ def test_what_is_written_is_read() -> None:
     parsed = Record.parse(Record(Event.PROGRESS, "t", 1.5, odd).line())
     assert parsed is not None
     assert (parsed.fields["loss"], parsed.fields["metrics"]) == ("nan", {"a": "inf"})
+
+
+def test_a_record_behind_a_line_that_has_no_end() -> None:
+    record = Record("doing", "t", 1.0, {"activity": 'prints {"tf-launcher":1}'})
+    before, after = log_lines("worker", 1, 0, f"  0%|     | 0/10{record.line()}", 2.0)
+    assert (before.text, before.record, before.time) == ("  0%|     | 0/10", None, 2.0)
+    assert (after.text, after.record) == (record.line(), record)
+    assert [line.record for line in log_lines("worker", 1, 0, record.line())] == [record]
+    for text in ("", "text", '{"tf-launcher":1', f"{record.line()} and more"):
+        assert [(line.text, line.record) for line in log_lines("worker", 1, 0, text)] == [(text, None)]
 
 
 class _Told:

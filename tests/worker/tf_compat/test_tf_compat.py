@@ -279,8 +279,10 @@ optimizers = model.optimizer, type(model.optimizer)(schedule)
 found["constant"] = [models.constant_rate(each) for each in optimizers]
 clipping = [type(model.optimizer)(clipnorm=1.0), type(model.optimizer)(global_clipnorm=1.0)]
 found["plain"] = [models.takes_gradients_as_they_are(each) for each in (model.optimizer, *clipping)]
+found["unused"] = models.rate_of(model.optimizer)
 models.apply_sums(model.optimizer, [(tf.ones((1,)), model.trainable_variables[1])])
 found["applied"] = round(float(model.trainable_variables[1][0]), 4)
+found["used"] = round(models.rate_of(model.optimizer), 4)
 data = tf.data.Dataset.from_tensors((tf.ones((4, 2)), tf.ones((4, 1)))).repeat(6)
 """
 
@@ -346,7 +348,9 @@ def test_models_of_keras_2() -> None:
         "fixed": 0.25,
         "constant": [pytest.approx(0.01), None],
         "plain": [True, False, False],
+        "unused": None,
         "applied": -0.01,
+        "used": 0.01,
         "hooks": [[True, False, False], [False, True, False], [False, False, False]],
         "again": ["mae", ["loss", "mae"]],
         "legacy": [5, None, False],
@@ -372,7 +376,53 @@ def test_models_of_keras_3() -> None:
         "fixed": 0.25,
         "constant": [pytest.approx(0.01), None],
         "plain": [True, False, False],
+        "unused": None,
         "applied": -0.01,
+        "used": 0.01,
+    }
+
+
+SAVED = """
+import json, os, sys, tempfile
+import h5py
+import tensorflow as tf
+from worker.tf_compat import keras_calls
+model = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)])
+keras_calls.save_at_once()
+found, opened = {}, []
+def opens(event, given):
+    if event == "open" and (given[2] or 0) & os.O_WRONLY:
+        opened.append(given[0])
+sys.addaudithook(opens)
+os.chdir(tempfile.mkdtemp())
+os.mkdir("there")
+for name in ("a.weights.h5", "there/a.keras"):
+    save = model.save_weights if "weights" in name else model.save
+    with h5py.File(name, "w"):  # another task writes it
+        save(name)
+    save(name, overwrite=True)
+    found[name] = [os.path.realpath(name) in opened, os.path.getsize(name) > 1000]
+model.load_weights("a.weights.h5")
+found["loaded"] = len(tf.keras.models.load_model("there/a.keras").weights)
+found["left"] = sorted(os.listdir()) + sorted(os.listdir("there"))
+try:
+    model.save("missing/a.keras")
+except Exception as error:
+    found["missing"] = "missing" in str(error)
+else:
+    found["missing"] = os.path.exists("missing/a.keras")
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize("keras", ["2", "3"])
+def test_a_file_that_another_task_writes_is_saved(keras: str) -> None:
+    assert in_process(SAVED, keras) == {
+        "a.weights.h5": [True, True],
+        "there/a.keras": [True, True],
+        "loaded": 2,
+        "left": ["a.weights.h5", "there", "a.keras"],
+        "missing": True,
     }
 
 

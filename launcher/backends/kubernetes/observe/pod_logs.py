@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from launcher.backends.base import LogLine
+from launcher.backends.base import LogLine, log_lines
 from launcher.backends.kubernetes.api_server.api_errors import ApiError, UnreachableError
 from launcher.backends.kubernetes.api_server.client import SILENCE_SECONDS, Client
 from launcher.backends.kubernetes.api_server.streams import Stream
@@ -17,7 +17,6 @@ from launcher.backends.kubernetes.observe.watch import REFUSALS, Mailbox
 from launcher.backends.kubernetes.state.run_state import SlimPod
 from launcher.object_names import CONTAINER
 from launcher.status import ATTEMPT_ANNOTATION, seconds, task_of
-from worker.contract.records import Record
 
 _MAX_LINE_BYTES: Final = 1 << 20
 """A longer line is cut off."""
@@ -129,8 +128,7 @@ class PodLog:
                 continue
             self._after = stamp
             text = content.decode(errors="replace").rstrip("\r")
-            record = Record.parse(text)
-            yield LogLine(source.role, source.index, source.attempt, text, record, _seconds(stamp))
+            yield from log_lines(source.role, source.index, source.attempt, text, _seconds(stamp))
 
 
 def _seconds(stamp: str) -> float | None:
