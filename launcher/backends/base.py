@@ -59,10 +59,11 @@ class LogLine:
 def log_lines(role: str, index: int, attempt: int, text: str, time: float | None = None) -> list[LogLine]:
     """Returns a line of a task's log as one, or as two where a record is behind what the program printed."""
     before, record = Record.split(text)
-    parts = [(before, None)] if before or record is None else []
-    if record is not None:
-        parts.append((text[len(before) :], record))
-    return [LogLine(role, index, attempt, part, of_part, time) for part, of_part in parts]
+    printed = LogLine(role, index, attempt, before, None, time)
+    if record is None:
+        return [printed]
+    recorded = LogLine(role, index, attempt, text[len(before) :], record, time)
+    return [printed, recorded] if before else [recorded]
 
 
 @dataclass(frozen=True)
