@@ -38,8 +38,8 @@ class CallbackStates:
         for each in self._callbacks:
             weights, epoch = getattr(each, "best_weights", None), getattr(each, "best_epoch", 0)
             if weights is not None and epoch != self._saved and self._file is not None and self._writes:
-                self._saved = epoch
                 _save(self._file, epoch, weights)
+                self._saved = epoch
         return [
             {name: value for name, value in _values(each).items() if name not in made or made[name] != value}
             for each, made in zip(self._callbacks, self._made)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from worker.data_adapters import fit_data
+from worker.failures import Failure, classify
 from worker.input import fit_iterations, used_shuffle_orders
 from worker.input.fit_iterations import Orders
 from worker.parameters import TrainingParameters
@@ -51,7 +53,7 @@ class Fit:
         self.earlier = records.earlier(number, self.call)
         earlier = FitRecord(self.call) if self.earlier is None else self.earlier
         states = CallbackStates(program.callbacks(model), records.file(f"{number}.npz"), records.writes)
-        self.recorder = _Recorder(earlier, states, self.write)
+        self.recorder = _Recorder(earlier, states, self._write_epoch)
         program.call(self.recorder)
         self._stopped_at: int | None = None
         program.orders = self._orders(parameters.epochs - parameters.initial_epoch)
@@ -106,6 +108,19 @@ class Fit:
         self._stopped_at = stopped_at
         self.write(done=True)
 
+    def _write_epoch(self, update: Callable[[], None]) -> None:
+        """Calls `update` and writes the record. Where the disk is full the training goes on, as without a
+        checkpoint: the next epoch's record has all that this one has.
+        """
+        try:
+            update()
+            self.write(done=False)
+        except (Failure, OSError) as error:
+            failure = classify(error, "writing the record of fit()")
+            self.fitting.notice(
+                f"{self.program.entrypoint}: this epoch of fit() is not recorded: {failure.message}"
+            )
+
     def write(self, *, done: bool) -> None:
         """Writes the record of what is done by now."""
         generators = randomness.state() if done else None
@@ -122,11 +137,13 @@ class Fit:
 
 class _Recorder(keras_models.Callback):
     """Keeps the logs of each epoch, and the states of the other callbacks, which precede it. It begins with
-    those of an `earlier` attempt; `write(done=False)` is called after each epoch, before its checkpoint is
-    written.
+    those of an `earlier` attempt. `write` is called after each epoch, before its checkpoint is written, with
+    a function that keeps the states.
     """
 
-    def __init__(self, earlier: FitRecord, states: CallbackStates, write: Any) -> None:
+    def __init__(
+        self, earlier: FitRecord, states: CallbackStates, write: Callable[[Callable[[], None]], None]
+    ) -> None:
         super().__init__()
         self.logs: list[tuple[int, dict[str, float]]] = [(epoch, dict(each)) for epoch, each in earlier.logs]
         self._known = [(epoch, list(each)) for epoch, each in earlier.states]
@@ -164,8 +181,11 @@ class _Recorder(keras_models.Callback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Keeps what Keras' History keeps."""
         self.logs.append((epoch, as_floats(logs)))
-        self._known = [*self._known[1 - _STATES :], (epoch, self._states.values())]
-        self._write(done=False)
+
+        def keep_states() -> None:
+            self._known = [*self._known[1 - _STATES :], (epoch, self._states.values())]
+
+        self._write(keep_states)
 
 
 def with_logs(model: Any, logs: list[tuple[int, dict[str, float]]]) -> Any:

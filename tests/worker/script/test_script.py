@@ -156,6 +156,15 @@ def test_what_parameter_server_does_not_have(started: Any, plain: Any, name: str
     assert_same(ended(cluster), plain(name))
 
 
+def test_the_training_goes_on_where_its_record_cannot_be_written(started: Any, plain: Any) -> None:
+    cluster, first = started("unrecorded", **KINDS["Mirrored"])
+    assert_same(ended(cluster), plain("unrecorded"))
+    notices = [record.fields["message"] for record in first.records(Event.NOTICE)]
+    assert sum("this epoch of fit() is not recorded: cannot write" in notice for notice in notices) == 2
+    record = json.loads((cluster.model_dir / "fits" / "1.json").read_text())
+    assert [epoch for epoch, _ in record["logs"]] == [0, 1, 2]
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "name",
