@@ -152,6 +152,14 @@ def is_lost_peer(error: BaseException) -> bool:
     return isinstance(error, lost)
 
 
+def _lost_server(error: BaseException) -> str:
+    """Returns which parameter server could not be reached, where TensorFlow says it: behind the line that has
+    its address. A worker is left out, whose number in an elastic cluster is not its pod's.
+    """
+    found = re.search(r"remote target /job:ps/replica:0/task:(\d+)", str(error))
+    return f"ps {found[1]}: " if found else ""
+
+
 def classify(
     error: BaseException,
     doing: str,
@@ -183,7 +191,7 @@ def classify(
         return program_error(message)
     if is_lost_peer(error):
         what = "something could not be reached" if alone else "a task was lost"
-        return Failure(f"{what} while {doing}: {text}", ExitCode.RETRYABLE)
+        return Failure(f"{what} while {doing}: {_lost_server(error)}{text}", ExitCode.RETRYABLE)
     if _is_forgotten(error):
         text = _cut(text)
         return Failure(f"the dispatcher has lost its journal while {doing}: {text}", ExitCode.RETRYABLE)

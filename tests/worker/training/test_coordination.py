@@ -134,6 +134,8 @@ def test_a_killed_ps_ends_the_chief_and_a_new_one_goes_on(make_cluster: MakeClus
     tasks["chief", 0].until(Event.PROGRESS, epoch=2)
     tasks["ps", 0].kill()
     assert tasks["chief", 0].ended() == ExitCode.RETRYABLE
+    (failure,) = tasks["chief", 0].records(Event.FAILED)
+    assert re.match(r"a task was lost while [a-z0-9 ]+: ps 0: ", failure.fields["message"])
     assert tasks["worker", 0].process.poll() is None
     tasks["ps", 0] = cluster.start("ps")
     tasks["chief", 0] = cluster.start("chief")
