@@ -156,8 +156,8 @@ def _lost_server(error: BaseException) -> str:
     """Returns which parameter server could not be reached, where TensorFlow says it: behind the line that has
     its address. A worker is left out, whose number in an elastic cluster is not its pod's.
     """
-    found = re.search(r"remote target /job:ps/replica:0/task:(\d+)", str(error))
-    return f"ps {found[1]}: " if found else ""
+    target = re.search(r"remote target /job:ps/replica:0/task:(\d+)", str(error))
+    return f"ps {target[1]}: " if target else ""
 
 
 def classify(
