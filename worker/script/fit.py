@@ -108,12 +108,12 @@ class Fit:
         self._stopped_at = stopped_at
         self.write(done=True)
 
-    def _write_epoch(self, update: Callable[[], None]) -> None:
-        """Calls `update` and writes the record. Where the disk is full the training goes on, as without a
+    def _write_epoch(self, epoch: int) -> None:
+        """Writes the record after `epoch`. Where the disk is full the training goes on, as without a
         checkpoint: the next epoch's record has all that this one has.
         """
         try:
-            update()
+            self.recorder.keep_states(epoch)
             self.write(done=False)
         except (Failure, OSError) as error:
             failure = classify(error, "writing the record of fit()")
@@ -137,13 +137,11 @@ class Fit:
 
 class _Recorder(keras_models.Callback):
     """Keeps the logs of each epoch, and the states of the other callbacks, which precede it. It begins with
-    those of an `earlier` attempt. `write` is called after each epoch, before its checkpoint is written, with
-    a function that keeps the states.
+    those of an `earlier` attempt. `write` is called with each epoch that is done, before its checkpoint is
+    written.
     """
 
-    def __init__(
-        self, earlier: FitRecord, states: CallbackStates, write: Callable[[Callable[[], None]], None]
-    ) -> None:
+    def __init__(self, earlier: FitRecord, states: CallbackStates, write: Callable[[int], None]) -> None:
         super().__init__()
         self.logs: list[tuple[int, dict[str, float]]] = [(epoch, dict(each)) for epoch, each in earlier.logs]
         self._known = [(epoch, list(each)) for epoch, each in earlier.states]
@@ -181,11 +179,11 @@ class _Recorder(keras_models.Callback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Keeps what Keras' History keeps."""
         self.logs.append((epoch, as_floats(logs)))
+        self._write(epoch)
 
-        def keep_states() -> None:
-            self._known = [*self._known[1 - _STATES :], (epoch, self._states.values())]
-
-        self._write(keep_states)
+    def keep_states(self, epoch: int) -> None:
+        """Keeps the states that the other callbacks have after `epoch`."""
+        self._known = [*self._known[1 - _STATES :], (epoch, self._states.values())]
 
 
 def with_logs(model: Any, logs: list[tuple[int, dict[str, float]]]) -> Any:
