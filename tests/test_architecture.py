@@ -120,6 +120,13 @@ def test_a_list_of_modules_is_whole(package: str) -> None:
     assert sorted(listed) == sorted(modules)
 
 
+def test_no_built_package_is_among_the_sources() -> None:
+    listed = run(
+        "git", "ls-files", "--cached", "--others", "--exclude-standard", "*.whl", "*.tar.gz", "*.zip"
+    )
+    assert listed.stdout.split() == []
+
+
 def test_public_names_are_there_and_sorted() -> None:
     assert launcher.__all__ == sorted(launcher.__all__)
     for name in launcher.__all__:
