@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol
 
 from benchmarks import clusters, pods, processes
@@ -258,6 +259,7 @@ class Submitted:
     """A run of the launcher's: by the runtime, or with `bare` every task as a plain command.
 
     It trains `entrypoint`, where that is given, and keeps its model then, with so many `restarts`.
+    `environment` has variables of all its tasks.
     """
 
     def __init__(
@@ -272,6 +274,7 @@ class Submitted:
         steps_per_epoch: int = 24_000,
         batch: int = 32,
         restarts: int = 0,
+        environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.marks = Marks()
         self._shape = shape
@@ -303,10 +306,12 @@ class Submitted:
         may_restart = shape.in_place or shape.deleted or backend == "kubernetes"
         tries = restarts or len(shape.victims) + 1
         spec["runPolicy"] = {"backoffLimit": tries, "restartsInPlace": tries if may_restart else 0}
-        roles: dict[str, Any] = {}
+        variables = [{"name": name, "value": value} for name, value in environment.items()]
+        roles: dict[str, Any] = {role: {"env": variables} for role in shape.replicas if variables}
         if shape.deleted and "worker" in shape.replicas:
             # A worker of ParameterServer works on for its grace.
-            roles["worker"] = {"podTemplate": {"spec": {"terminationGracePeriodSeconds": _GRACE_SECONDS}}}
+            grace = {"spec": {"terminationGracePeriodSeconds": _GRACE_SECONDS}}
+            roles.setdefault("worker", {})["podTemplate"] = grace
         if shape.elastic and not bare:
             roles.setdefault("worker", {}).update(minReplicas=1, maxReplicas=shape.replicas["worker"] + 1)
         on_host = backend == "local"
