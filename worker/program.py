@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
+from worker.contract.program_methods import OPTIONAL, REQUIRED, SIGNATURES, argument_count
 from worker.failures import Failure, program_error
 
 
@@ -86,40 +87,6 @@ class Program(Protocol):
         """Writes the trained `model` (an ordinary one on this task's own devices, built by `model()`)
         into the directory `path`. The default is a SavedModel with a serving signature.
         """
-
-
-_REQUIRED = ("model", "train_dataset")
-_OPTIONAL = (
-    "evaluation_dataset",
-    "predict_dataset",
-    "loss",
-    "train_step",
-    "test_step",
-    "callbacks",
-    "export",
-)
-_SIGNATURES = {
-    "model": "model()",
-    "train_dataset": "train_dataset(batch_size)",
-    "evaluation_dataset": "evaluation_dataset(batch_size)",
-    "predict_dataset": "predict_dataset(batch_size)",
-    "loss": "loss(labels, predictions)",
-    "train_step": "train_step(model, batch, global_batch_size)",
-    "test_step": "test_step(model, batch)",
-    "callbacks": "callbacks()",
-    "export": "export(model, path)",
-}
-_ARGUMENTS = {
-    "model": 0,
-    "train_dataset": 1,
-    "evaluation_dataset": 1,
-    "predict_dataset": 1,
-    "loss": 2,
-    "train_step": 3,
-    "test_step": 2,
-    "callbacks": 0,
-    "export": 2,
-}
 
 
 class LoadedProgram:
@@ -361,24 +328,24 @@ def _package_root(module: ModuleType) -> Path:
 def _check_methods(instance: Any, entrypoint: str) -> list[str]:
     kind = type(instance).__qualname__
     public = [name for name in dir(instance) if not name.startswith("_")]
-    for name in _REQUIRED:
+    for name in REQUIRED:
         if not callable(getattr(instance, name, None)):
             raise program_error(
-                f"{entrypoint}: {kind} has no method {_SIGNATURES[name]}{_did_you_mean(name, public)}; "
+                f"{entrypoint}: {kind} has no method {SIGNATURES[name]}{_did_you_mean(name, public)}; "
                 "a program needs model() and train_dataset(batch_size)"
             )
-    for name in (*_REQUIRED, *_OPTIONAL):
+    for name in SIGNATURES:
         method = getattr(instance, name, None)
-        if callable(method) and not _accepts(method, _ARGUMENTS[name]):
-            raise program_error(f"{entrypoint}: {kind}.{name} must be callable as {_SIGNATURES[name]}")
+        if callable(method) and not _accepts(method, argument_count(name)):
+            raise program_error(f"{entrypoint}: {kind}.{name} must be callable as {SIGNATURES[name]}")
     notices = []
-    unknown = [name for name in public if name not in (*_REQUIRED, *_OPTIONAL)]
-    for name in _OPTIONAL:
+    unknown = [name for name in public if name not in SIGNATURES]
+    for name in OPTIONAL:
         if not hasattr(instance, name):
             close = difflib.get_close_matches(name, unknown, 1, 0.75)
             if close:
                 notices.append(
-                    f"{entrypoint}: {kind}.{close[0]} is not used; is it meant to be {_SIGNATURES[name]}?"
+                    f"{entrypoint}: {kind}.{close[0]} is not used; is it meant to be {SIGNATURES[name]}?"
                 )
     return notices
 

@@ -56,9 +56,49 @@ def lacks_method(files: Mapping[str, bytes], entrypoint: str, name: str) -> bool
     if named_tree is None:
         return False
     class_nodes, whole = classes(named_tree[1], entrypoint.partition(":")[2])
-    return whole and name not in {
+    words = {
         word
         for node in class_nodes
         for each in ast.walk(node)
         for word in (getattr(each, "name", ""), getattr(each, "id", ""), getattr(each, "attr", ""))
     }
+    return whole and not words & {name, "__getattr__", "setattr"}
+
+
+def misfits(
+    files: Mapping[str, bytes], entrypoint: str, arguments: Mapping[str, int]
+) -> Iterator[tuple[str, str]]:
+    """Yields `file:line` and name of each method of the entrypoint's class that certainly cannot be called
+    with its number of `arguments`.
+    """
+    named_tree = entrypoint_tree(files, entrypoint)
+    if named_tree is None:
+        return
+    name, tree = named_tree
+    class_nodes, _ = classes(tree, entrypoint.partition(":")[2])
+    if not class_nodes or class_nodes[0].decorator_list or class_nodes[0].keywords:
+        return
+    node = class_nodes[0]
+    bound = [word for each in node.body for word in _bound(each)]
+    for each in node.body:
+        if not isinstance(each, ast.FunctionDef) or each.name not in arguments or each.decorator_list:
+            continue
+        if bound.count(each.name) == 1 and not _takes(each.args, 1 + arguments[each.name]):
+            yield f"{name}:{each.lineno}", each.name
+
+
+def _bound(statement: ast.stmt) -> Iterator[str]:
+    """Yields the names that a statement of a class may bind."""
+    if isinstance(statement, ast.FunctionDef):
+        yield statement.name
+        return
+    for each in ast.walk(statement):
+        yield from (getattr(each, "name", ""), getattr(each, "id", ""))
+
+
+def _takes(parameters: ast.arguments, count: int) -> bool:
+    """Returns whether a function can be called with `count` arguments by position."""
+    positional = len(parameters.posonlyargs) + len(parameters.args)
+    needed = positional - len(parameters.defaults)
+    most = count if parameters.vararg is not None else positional
+    return needed <= count <= most and None not in parameters.kw_defaults

@@ -25,6 +25,7 @@ from launcher.validation import (
 )
 from launcher.validation.loader import Loaded
 from worker.contract.notebook_lines import NOTEBOOK
+from worker.contract.program_methods import REQUIRED, SIGNATURES, argument_count
 from worker.contract.strategies import STRATEGIES, Kind
 
 SKIPPED: Final = frozenset({"__pycache__", "node_modules", "venv"})
@@ -72,10 +73,10 @@ def _checked(loaded: Loaded) -> tuple[dict[str, bytes] | None, list[Problem]]:
     if missing:
         program_problems.append(loaded.problem(("spec", "program", "entrypoint"), missing))
     if program.entrypoint is not None and not missing:
-        is_prediction = loaded.cluster.spec.mode == "Predict"
-        if is_prediction and python_syntax.lacks_method(files, program.entrypoint, _PREDICTED):
-            message = f"{program.entrypoint} has no {_PREDICTED}(batch_size), which mode: Predict needs"
-            program_problems.append(loaded.problem(("spec", "program", "entrypoint"), message))
+        program_problems += [
+            loaded.problem(("spec", "program", "entrypoint"), message)
+            for message in _wrong_methods(files, program.entrypoint, loaded.cluster.spec.mode)
+        ]
     if program.script_file is not None and (wrong := _wrong_script(files, program.script_file)):
         program_problems.append(loaded.problem(("spec", "program", "script"), wrong))
     if program.entrypoint is not None:
@@ -104,6 +105,18 @@ def _checked(loaded: Loaded) -> tuple[dict[str, bytes] | None, list[Problem]]:
             advice = "give the number of steps of an epoch, or let train_dataset() return one pass"
             program_problems.append(loaded.problem(steps, f"needed: {endless}: {advice}"))
     return files, program_problems
+
+
+def _wrong_methods(files: Mapping[str, bytes], entrypoint: str, mode: str) -> Iterator[str]:
+    """Yields what the methods of the entrypoint's class certainly lack, as the run would say it."""
+    for name in REQUIRED:
+        if python_syntax.lacks_method(files, entrypoint, name):
+            yield f"{entrypoint} has no {SIGNATURES[name]}, which a program needs"
+    if mode == "Predict" and python_syntax.lacks_method(files, entrypoint, _PREDICTED):
+        yield f"{entrypoint} has no {SIGNATURES[_PREDICTED]}, which mode: Predict needs"
+    counts = {name: argument_count(name) for name in SIGNATURES}
+    for place, name in python_syntax.misfits(files, entrypoint, counts):
+        yield f"{place}: {name} must be callable as {SIGNATURES[name]}"
 
 
 def notices(loaded: Loaded) -> list[str]:

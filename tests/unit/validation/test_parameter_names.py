@@ -24,7 +24,14 @@ spec:
       epochs: 3
       {name}: 5
 """
-PROGRAM = "class Program:\n    def __init__(self, parameters):\n        self.read = parameters{read}\n"
+PROGRAM = """
+class Program:
+    def __init__(self, parameters):
+        self.read = parameters{read}
+
+    def model(self): ...
+    def train_dataset(self, size): ...
+"""
 
 
 def planned(folder: Path, name: str, *, read: str = '["units"]', source: str = "source: program.py") -> None:
