@@ -64,8 +64,8 @@ class Results:
     problem: str = ""
 
 
-def train(shape: Shape, minutes: float, chance: random.Random, *, legacy_keras: bool) -> Results:
-    """Trains and kills for so long, and checks the counts. `legacy_keras`: Keras 2."""
+def train(shape: Shape, minutes: float, chance: random.Random, keras: int) -> Results:
+    """Trains and kills for so long, and checks the counts. `keras` is 2 or 3."""
     results = Results()
     with tempfile.TemporaryDirectory(prefix="endless-") as name:
         directory = Path(name)
@@ -77,7 +77,7 @@ def train(shape: Shape, minutes: float, chance: random.Random, *, legacy_keras: 
             steps_per_epoch=EPOCH_STEPS,
             batch=BATCH,
             restarts=_MOST_KILLS,
-            environment={"TF_USE_LEGACY_KERAS": str(int(legacy_keras))},
+            keras=keras,
         ) as training:
             try:
                 _kill(training, shape, 60 * minutes, chance, results)
@@ -189,11 +189,11 @@ def main() -> int:
     )
     names = sorted({shape.strategy for shape in SHAPES})
     parser.add_argument("--strategy", action="append", choices=names, help="only this one")
-    parser.add_argument("--legacy-keras", action="store_true", help="by Keras 2")
+    parser.add_argument("--keras", type=int, default=2, choices=[2, 3], help="(%(default)s)")
     options = parser.parse_args()
     shapes = [shape for shape in SHAPES if shape.strategy in (options.strategy or names)] * options.rounds
     chance = random.Random(options.seed)
-    results = [train(shape, options.minutes, chance, legacy_keras=options.legacy_keras) for shape in shapes]
+    results = [train(shape, options.minutes, chance, options.keras) for shape in shapes]
     recording.publish("endless", report(shapes, results, options.minutes), record=options.record)
     return 1 if any(each.problem for each in results) else 0
 

@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol
 
 from benchmarks import clusters, pods, processes
@@ -259,7 +258,7 @@ class Submitted:
     """A run of the launcher's: by the runtime, or with `bare` every task as a plain command.
 
     It trains `entrypoint`, where that is given, and keeps its model then, with so many `restarts`.
-    `environment` has variables of all its tasks.
+    `keras` is what tf.keras means in it.
     """
 
     def __init__(
@@ -274,7 +273,7 @@ class Submitted:
         steps_per_epoch: int = 24_000,
         batch: int = 32,
         restarts: int = 0,
-        environment: Mapping[str, str] = MappingProxyType({}),
+        keras: int = 2,
     ) -> None:
         self.marks = Marks()
         self._shape = shape
@@ -299,19 +298,17 @@ class Submitted:
                 "stepsPerExecution": 1,
             }
             marked = "marked:Evaluated" if is_evaluated else "marked:Marked"
-            spec["program"] = {"entrypoint": entrypoint or marked, "parameters": parameters}
+            spec["program"] = {"entrypoint": entrypoint or marked, "parameters": parameters, "keras": keras}
         if not bare and not entrypoint and shape.in_place and shape.keeps_itself:
             spec |= {"modelDir": None, "storage": None}
         # On a cluster the supervisor is killed with its pod, so nothing can start again there.
         may_restart = shape.in_place or shape.deleted or backend == "kubernetes"
         tries = restarts or len(shape.victims) + 1
         spec["runPolicy"] = {"backoffLimit": tries, "restartsInPlace": tries if may_restart else 0}
-        variables = [{"name": name, "value": value} for name, value in environment.items()]
-        roles: dict[str, Any] = {role: {"env": variables} for role in shape.replicas if variables}
+        roles: dict[str, Any] = {}
         if shape.deleted and "worker" in shape.replicas:
             # A worker of ParameterServer works on for its grace.
-            grace = {"spec": {"terminationGracePeriodSeconds": _GRACE_SECONDS}}
-            roles.setdefault("worker", {})["podTemplate"] = grace
+            roles["worker"] = {"podTemplate": {"spec": {"terminationGracePeriodSeconds": _GRACE_SECONDS}}}
         if shape.elastic and not bare:
             roles.setdefault("worker", {}).update(minReplicas=1, maxReplicas=shape.replicas["worker"] + 1)
         on_host = backend == "local"

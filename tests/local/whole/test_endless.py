@@ -13,10 +13,10 @@ from tests.local.machine import linux_only
 pytestmark = [linux_only, pytest.mark.thorough]
 
 
-@pytest.mark.parametrize("legacy_keras", [False, True], ids=["Keras 3", "Keras 2"])
+@pytest.mark.parametrize("keras", [2, 3])
 @pytest.mark.parametrize("shape", endless.SHAPES, ids=[shape.name for shape in endless.SHAPES])
-def test_kills_in_an_epoch_that_never_ends_cost_no_count(shape: Shape, legacy_keras: bool) -> None:
-    results = endless.train(shape, minutes=0.2, chance=random.Random(1), legacy_keras=legacy_keras)
+def test_kills_in_an_epoch_that_never_ends_cost_no_count(shape: Shape, keras: int) -> None:
+    results = endless.train(shape, minutes=0.2, chance=random.Random(1), keras=keras)
     assert results.problem == ""
     assert sum(results.kills.values()) >= 1
     assert results.steps > 0
