@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import atexit
 import runpy
 import sys
 import threading
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -48,10 +50,21 @@ def of_exit(error: SystemExit, name: str, roots: Sequence[Path]) -> tuple[int, F
         failure = program_error(f"{name}: {error.code}", frames(error, roots))
         return failure.exit_code, failure
     code = error.code & 0xFF
+    refused = _refused_arguments(error)
     message = f"{name} called sys.exit({error.code})"
+    if refused:
+        message = f"{name} takes other arguments: {refused}"
     if code == ExitCode.RETRYABLE or code >= _FIRST_RETRYABLE:
         return code, Failure(f"{message}: retried", ExitCode.RETRYABLE)
     return ExitCode.PROGRAM_ERROR, program_error(message, frames(error, roots))
+
+
+def _refused_arguments(error: SystemExit) -> str:
+    """Returns what argparse has printed of the script's arguments, "" where it did not end the script."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code is argparse.ArgumentParser.error.__code__:
+            return str(frame.f_locals["message"])
+    return ""
 
 
 def leave_python() -> None:
