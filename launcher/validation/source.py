@@ -25,7 +25,7 @@ from launcher.validation import (
 )
 from launcher.validation.loader import Loaded
 from worker.contract.notebook_lines import NOTEBOOK
-from worker.contract.program_methods import REQUIRED, SIGNATURES, argument_count
+from worker.contract.program_methods import SIGNATURES, argument_count
 from worker.contract.strategies import STRATEGIES, Kind
 
 SKIPPED: Final = frozenset({"__pycache__", "node_modules", "venv"})
@@ -109,14 +109,12 @@ def _checked(loaded: Loaded) -> tuple[dict[str, bytes] | None, list[Problem]]:
 
 def _wrong_methods(files: Mapping[str, bytes], entrypoint: str, mode: str) -> Iterator[str]:
     """Yields what the methods of the entrypoint's class certainly lack, as the run would say it."""
-    for name in REQUIRED:
-        if python_syntax.lacks_method(files, entrypoint, name):
-            yield f"{entrypoint} has no {SIGNATURES[name]}, which a program needs"
     if mode == "Predict" and python_syntax.lacks_method(files, entrypoint, _PREDICTED):
         yield f"{entrypoint} has no {SIGNATURES[_PREDICTED]}, which mode: Predict needs"
+    kind = entrypoint.partition(":")[2]
     counts = {name: argument_count(name) for name in SIGNATURES}
     for place, name in python_syntax.misfits(files, entrypoint, counts):
-        yield f"{place}: {name} must be callable as {SIGNATURES[name]}"
+        yield f"{place}: {kind}.{name} must be callable as {SIGNATURES[name]}"
 
 
 def notices(loaded: Loaded) -> list[str]:

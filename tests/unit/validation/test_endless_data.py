@@ -74,7 +74,7 @@ UNCERTAIN = [
 
 
 def program(body: str) -> str:
-    return HEAD + indent(body, " " * 8) + "\n\nclass Program(Base):\n    def model(self): ...\n"
+    return HEAD + indent(body, " " * 8) + "\n\nclass Program(Base):\n    pass\n"
 
 
 def loaded(folder: Path, body: str, parameters: str = "") -> Loaded:

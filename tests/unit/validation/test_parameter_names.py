@@ -24,14 +24,7 @@ spec:
       epochs: 3
       {name}: 5
 """
-PROGRAM = """
-class Program:
-    def __init__(self, parameters):
-        self.read = parameters{read}
-
-    def model(self): ...
-    def train_dataset(self, size): ...
-"""
+PROGRAM = "class Program:\n    def __init__(self, parameters):\n        self.read = parameters{read}\n"
 
 
 def planned(folder: Path, name: str, *, read: str = '["units"]', source: str = "source: program.py") -> None:

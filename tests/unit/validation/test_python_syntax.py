@@ -59,15 +59,9 @@ def test_a_method_of_other_arguments_is_told_where_that_is_certain(method: str, 
 def test_a_method_of_other_arguments_is_refused_with_its_line(tmp_path: Path) -> None:
     program = "class Program:\n    def model(self): ...\n    def train_dataset(self): ...\n"
     (problem,) = _problems(tmp_path, program, "Train")
-    assert problem.message == "train.py:3: train_dataset must be callable as train_dataset(batch_size)"
-
-
-def test_a_program_needs_its_methods(tmp_path: Path) -> None:
-    problems = _problems(tmp_path, "class Program:\n    def train_data(self, size): ...\n", "Train")
-    assert [problem.message for problem in problems] == [
-        "train:Program has no model(), which a program needs",
-        "train:Program has no train_dataset(batch_size), which a program needs",
-    ]
+    assert (
+        problem.message == "train.py:3: Program.train_dataset must be callable as train_dataset(batch_size)"
+    )
 
 
 def test_mode_predict_needs_its_method(tmp_path: Path) -> None:
