@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -11,6 +12,7 @@ import tensorflow as tf
 from worker.checkpoints.model_directory import ModelDirectory
 from worker.context import Loop
 from worker.contract.records import Evaluation
+from worker.failures import classify
 from worker.program import LoadedProgram
 from worker.progress import curves
 from worker.reporting import as_floats
@@ -45,9 +47,33 @@ def saving(loop: Loop, model: Any, directory: ModelDirectory) -> list[Any]:
     board = []
     if curves.can_be_written():
         board = [keras_models.keras_of(model).callbacks.TensorBoard(logs, write_graph=False, profile_batch=0)]
+        _go_on_without_curves(board[0], loop)
     else:
         loop.notice(curves.MISSING)
     return [*board, Validation(loop), Checkpoints(loop)]
+
+
+def _go_on_without_curves(board: Any, loop: Loop) -> None:
+    """Has the training go on where `board` cannot write, as on a full disk: it tries again in the next
+    epoch.
+    """
+    notices: set[str] = set()
+
+    def forgiving(hook: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(hook)
+        def called(*arguments: Any, **options: Any) -> None:
+            try:
+                hook(*arguments, **options)
+            except (tf.errors.OpError, OSError) as error:
+                notice = f"curves of TensorBoard are missing: {classify(error, 'writing them').message}"
+                if notice not in notices:
+                    notices.add(notice)
+                    loop.notice(notice)
+
+        return called
+
+    for name in ("on_train_begin", "on_train_end", "on_test_begin", "on_test_end", "on_epoch_end"):
+        setattr(board, name, forgiving(getattr(board, name)))
 
 
 def saves_by_step(callback: Any) -> bool:
