@@ -261,9 +261,14 @@ class ModelDirectory:
 
     def resumed_beside(self, name: str) -> Any:
         """Returns the array that the checkpoint of `resume` has beside the model; None where it has none."""
-        if self._resumed is None:
-            return None
-        path = self._fetched(self._resumed)
+        return None if self._resumed is None else self._beside(self._resumed, name)
+
+    def beside_at(self, position: Position, name: str) -> Any:
+        """Returns the same of a checkpoint in the middle of an epoch."""
+        return self._beside(self._backup(position), name)
+
+    def _beside(self, checkpoint: str, name: str) -> Any:
+        path = self._fetched(checkpoint)
         with _reading(path):
             reader, key = tf.train.load_checkpoint(path), state_copy.beside_key(name)
             return reader.get_tensor(key) if reader.has_tensor(key) else None

@@ -9,6 +9,7 @@ and the next one is chosen.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any
@@ -33,19 +34,23 @@ def agree(
     notice: Callable[[str], None],
     alive: Callable[[], None],
     neighbours: Neighbours | None = None,
+    *,
+    most_epochs: float = math.inf,
+    key: str = "copies",
 ) -> ModelDirectory | None:
     """Returns the directory in memory that has the newest copy, and nothing else; None where none is as new
     as the newest checkpoint in storage, which is at `stored`. That is read by the first task only.
 
-    Every task of a collective must call it; a coordinator asks its `neighbours`. Raises Failure (RETRYABLE)
+    Every task of a collective must call it, with a `key` of this call's; a coordinator asks its `neighbours`.
+    The first task leaves out copies of more than `most_epochs`. Raises Failure (RETRYABLE)
     where a task is lost meanwhile.
     """
     held = copies.whole()
     if not task.config.is_collective or not task.peers or task.address is None:
-        return _of_neighbours(held, copies, stored, notice, alive, neighbours)
+        return _of_neighbours(held, copies, stored, notice, alive, neighbours, most_epochs)
     with transfer.serving(copies.files) as port:
         offer = {"address": probes.at_port(task.address, port), "held": _plain(held)}
-        return _Agreement(task, copies, stored, notice, alive).reached(offer)
+        return _Agreement(task, copies, stored, notice, alive, most_epochs, key).reached(offer)
 
 
 def _of_neighbours(
@@ -55,11 +60,12 @@ def _of_neighbours(
     notice: Callable[[str], None],
     alive: Callable[[], None],
     neighbours: Neighbours | None,
+    most_epochs: float,
 ) -> ModelDirectory | None:
     refused: list[Position] = []
     theirs = neighbours.held() if neighbours is not None else []
     while True:
-        choice = newest([held, *theirs], stored, refused)
+        choice = newest([held, *theirs], stored, refused, most_epochs)
         holder = choice.holder_for(0)
         if holder is None or neighbours is None:
             return copies.only(choice)
@@ -84,7 +90,11 @@ class _Agreement:
         stored: Position,
         notice: Callable[[str], None],
         alive: Callable[[], None],
+        most_epochs: float,
+        key: str,
     ) -> None:
+        self._most_epochs = most_epochs
+        self._key = key
         self._rank = task.rank
         self._peers = task.peers
         self._copies = copies
@@ -108,10 +118,11 @@ class _Agreement:
     def _chosen(self, key: str, held: list[Any], refused: list[Position]) -> Choice:
         """Returns the first task's choice: the others may not see the same storage."""
         if self._rank == 0:
-            choice = newest([_positions(each["held"]) for each in held], self._stored, refused)
-            put(f"copies/{key}", json.dumps([*_plain([choice.position]), choice.holders]))
+            held_positions = [_positions(each["held"]) for each in held]
+            choice = newest(held_positions, self._stored, refused, self._most_epochs)
+            put(f"{self._key}/{key}", json.dumps([*_plain([choice.position]), choice.holders]))
             return choice
-        position, holders = json.loads(self._gathered([f"copies/{key}"])[0])
+        position, holders = json.loads(self._gathered([f"{self._key}/{key}"])[0])
         return Choice(Position(*position), tuple(holders))
 
     def _got(self, choice: Choice, held: list[Any]) -> str:
@@ -128,8 +139,8 @@ class _Agreement:
 
     def _exchanged(self, key: str, text: str) -> list[str]:
         """Tells all tasks. Returns what each of them tells, in their order."""
-        put(f"copies/{key}/{self._rank}", text)
-        return self._gathered([f"copies/{key}/{rank}" for rank in range(1 + len(self._peers))])
+        put(f"{self._key}/{key}/{self._rank}", text)
+        return self._gathered([f"{self._key}/{key}/{rank}" for rank in range(1 + len(self._peers))])
 
     def _gathered(self, keys: list[str]) -> list[str]:
         return gather(keys, self._peers, "the tasks agreed on the newest copy", self._alive)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -28,14 +29,19 @@ NOTHING = Choice(Position())
 
 
 def newest(
-    held: Sequence[Collection[Position]], stored: Position, refused: Collection[Position] = ()
+    held: Sequence[Collection[Position]],
+    stored: Position,
+    refused: Collection[Position] = (),
+    most_epochs: float = math.inf,
 ) -> Choice:
     """Chooses the newest copy that some task has whole. `held` are those of each task, and `stored` is the
-    position of the newest checkpoint in storage. The copies at `refused` could not be had by all.
+    position of the newest checkpoint in storage. The copies at `refused` could not be had by all; those of
+    more than `most_epochs` are left out.
 
     Of a copy and a checkpoint at the same position the copy is taken: it is nearer.
     """
-    best = max({each for copies in held for each in copies} - set(refused), default=Position())
+    known = {each for copies in held for each in copies if each.epochs <= most_epochs}
+    best = max(known - set(refused), default=Position())
     if best == Position() or best < stored:
         return Choice(stored)
     return Choice(best, tuple(task for task, copies in enumerate(held) if best in copies))

@@ -25,15 +25,20 @@ _SLOTS = 3
 _SPARE = 0.1
 """The share of the memory that is left alone."""
 _MEGABYTE = 1 << 20
+FIT = "fit"
+"""What stands beside the state in a script's copies: the number of its `fit` call."""
 
 
 class MemoryCopies:
     """The copies of one task in `folder`. Where there is no room for them, `notice` is told once, and `keeps`
-    is False from then on.
+    is False from then on. Of the `fit` calls of a script, numbered from 1, only those of `fit` count.
     """
 
-    def __init__(self, folder: str, io_device: str | None, notice: Callable[[str], None]) -> None:
+    def __init__(
+        self, folder: str, io_device: str | None, notice: Callable[[str], None], fit: int | None = None
+    ) -> None:
         self.keeps = True
+        self._fit = fit
         self._folder = folder
         self._io_device = io_device
         self._notice = notice
@@ -48,7 +53,9 @@ class MemoryCopies:
         killed.
         """
         directory = self._directory()
-        there = [each for each in directory.backups() if directory.is_whole(each)]
+        there = [
+            each for each in directory.backups() if directory.is_whole(each) and self._is_of(directory, each)
+        ]
         names = {name_of(each) for each in there}
         for path in self.files.iterdir() if self.files.is_dir() else ():
             if path.name.partition(".")[0] not in names:
@@ -79,8 +86,11 @@ class MemoryCopies:
             return files
 
         transfer.fetch(address, name_of(position), place, alive)
-        if not ModelDirectory(folder).is_whole(position):
+        fetched = ModelDirectory(folder)
+        if not fetched.is_whole(position):
             raise OSError("it is damaged")
+        if not self._is_of(fetched, position):
+            raise OSError("it is of another fit()")
         if folder != self._folder:
             self.only(NOTHING)
             self.keeps = False
@@ -128,6 +138,10 @@ class MemoryCopies:
         """Returns whether there is room for copies of `size` bytes, with those that are there."""
         there = sum(path.stat().st_size for path in self.files.rglob("*")) if self.files.is_dir() else 0
         return _SLOTS * size <= _room(self._folder) + there
+
+    def _is_of(self, directory: ModelDirectory, position: Position) -> bool:
+        """Returns whether the copy there is of this training."""
+        return self._fit is None or directory.beside_at(position, FIT) == self._fit
 
     def _remove_copy(self, position: Position) -> None:
         # The index goes first: without it there is no copy.

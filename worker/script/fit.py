@@ -17,7 +17,7 @@ from worker.script.fit_records import FOLDER, Call, FitRecord, FitRecords, varia
 from worker.script.given_program import GivenProgram
 from worker.steps import model_build
 from worker.tf_compat import keras_models
-from worker.training.fitting import Fitting
+from worker.training.fitting import FitCall, Fitting
 
 _STATES = 3
 """Epochs whose states are kept: the checkpoint of the newest may not be written yet."""
@@ -76,9 +76,16 @@ class Fit:
             self._stopped_at = self.earlier.stopped_at
         else:
             self.write(done=False)
-            self.fitting.fit(self.program, self.parameters, directory, self._ended)
+            call = FitCall(self.number, self._recorded_epochs())
+            self.fitting.fit(self.program, self.parameters, directory, call, self._ended)
         self._use_up()
         return with_logs(self.model, self.recorder.logs)
+
+    def _recorded_epochs(self) -> int:
+        """Returns how many epochs the record of an earlier attempt has, those before `initial_epoch` too."""
+        if self.earlier is None:
+            return -1
+        return max((epoch + 1 for epoch, _ in self.earlier.logs), default=self.parameters.initial_epoch)
 
     def _use_up(self) -> None:
         """Leaves the random numbers and the data as they are in one process: the next call has its order of

@@ -6,6 +6,7 @@ It runs in the child process of `worker/supervisor/supervisor.py`.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import threading
 import time
@@ -49,7 +50,7 @@ from worker.tf_compat.checkpoint_io import save_here
 from worker.training.early_look import EarlyLook
 
 if TYPE_CHECKING:
-    from worker.training.fitting import Fitting
+    from worker.training.fitting import FitCall, Fitting
 
 _FAILED_STEP_SECONDS = 20.0
 _LEASE_SECONDS = 5.0
@@ -118,6 +119,7 @@ class _Training:
         self._program: LoadedProgram | None = None
         self._directory: Any = None
         self._copies: Any = None
+        self._call: FitCall | None = None
         self._neighbours: Any = None
         self._held: lease.Lease | None = None
         """A lease that this process renews and gives back itself."""
@@ -316,12 +318,16 @@ class _Training:
         program: LoadedProgram,
         parameters: Any,
         directory: Any,
+        call: FitCall | None = None,
         ended: Callable[[int | None], None] = lambda _: None,
     ) -> None:
         """Trains to the last epoch. Then calls `ended`, before SIGTERM can end the task again, with
-        `Trained.stopped_at`.
+        `Trained.stopped_at`. `call` is a script's.
         """
+        import numpy as np
+
         from worker.copies.keeper import Keeper
+        from worker.copies.memory import FIT
         from worker.copies.neighbours import Neighbours
         from worker.training import loop as training_loop
         from worker.training.saver import Saver
@@ -330,13 +336,16 @@ class _Training:
         # The History of a script's fit() has the validation's results, which callbacks may wait for.
         validates = self._script is not None or self._config.replicas.get("evaluator", 0) == 0
         task, keeper = self._task, None
-        # A script may train several models, one after the other, and a copy does not say which it is of.
-        self._copies = self._open_copies() if self._script is None else None
+        # Without a modelDir a script has no record of its calls: it begins again from its top.
+        self._call = call
+        self._copies = None if call is not None and directory is None else self._open_copies()
         if self._copies is not None:
             further, notice = self._watch.came_further, self._reporter.notice
             self._neighbours = Neighbours.of(task, notice) if self._config.is_coordinated else None
             keeper = Keeper(self._copies, notice, further, self._neighbours)
         saver = Saver(task, directory, self._plan, self._reporter, self._watch, self._life, keeper)
+        if call is not None:
+            saver.beside.add(FIT, lambda position: np.int64(call.number))
         loop = self._loop(program, parameters, strategy, directory, saver, validates=validates)
         if self._directory is not None:
             profiler = Profiler(task, self._directory.files, self._reporter, self._watch)
@@ -405,11 +414,21 @@ class _Training:
         if self._copies is None:
             return directory
         from worker.checkpoints.position import Position
+        from worker.collective.kv_store import numbered
         from worker.copies.agreement import agree
 
         stored = directory.position() if directory is not None else Position()
         alive, notice = self._watch.alive, self._reporter.notice
-        newest = agree(self._task, self._copies, stored, notice, alive, self._neighbours)
+        newest = agree(
+            self._task,
+            self._copies,
+            stored,
+            notice,
+            alive,
+            self._neighbours,
+            most_epochs=math.inf if self._call is None else self._call.recorded_epochs,
+            key=numbered("copies"),
+        )
         return newest or directory
 
     def _begin_evaluation(self) -> _Work:
@@ -511,7 +530,8 @@ class _Training:
         from worker.copies.memory import MemoryCopies
 
         folder = os.environ.get(Env.COPIES_DIR)
-        return MemoryCopies(folder, self._io_device(), self._reporter.notice) if folder else None
+        fit = None if self._call is None else self._call.number
+        return MemoryCopies(folder, self._io_device(), self._reporter.notice, fit) if folder else None
 
     def _outages(self) -> Any:
         """Returns what is done while a bucket does not answer."""

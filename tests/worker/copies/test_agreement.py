@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from worker.checkpoints.position import Position
 from worker.checkpoints.state_copy import StateCopy
 from worker.contract.run_config import RunConfig
-from worker.copies import agreement
-from worker.copies.memory import MemoryCopies
+from worker.copies import agreement, transfer
+from worker.copies.memory import FIT, MemoryCopies
 from worker.task import Task
 
 NONE, EARLY, LATE, NEXT = Position(), Position(1, 3), Position(1, 9), Position(2)
@@ -124,6 +125,25 @@ def test_all_go_on_from_the_newest(
     tasks.agree(stored)
     tasks.go_on_at(expected)
     assert not tasks.notices
+
+
+@pytest.mark.parametrize(("fit", "expected"), [(None, [EARLY]), (2, [EARLY]), (1, [])])
+def test_a_copy_of_another_fit_is_none(tmp_path: Path, fit: int | None, expected: list[Position]) -> None:
+    prefix = tmp_path / "backup" / "ckpt-1-3"
+    StateCopy.of(Model(1.0), EARLY, None, {FIT: np.int64(2)}).write(str(prefix))
+    copies = MemoryCopies(str(tmp_path), None, print, fit)
+    assert copies.whole() == expected
+    assert any(prefix.parent.iterdir()) is bool(expected)
+
+
+def test_a_copy_of_another_fit_is_not_taken_from_another_task(tmp_path: Path) -> None:
+    StateCopy.of(Model(1.0), EARLY, None, {FIT: np.int64(1)}).write(
+        str(tmp_path / "1" / "backup" / "ckpt-1-3")
+    )
+    (tmp_path / "0").mkdir()
+    copies = MemoryCopies(str(tmp_path / "0"), None, print, 2)
+    with transfer.serving(tmp_path / "1" / "backup") as port, pytest.raises(OSError, match="another fit"):
+        copies.fetch(f"127.0.0.1:{port}", EARLY, lambda: None)
 
 
 def damage(path: Path) -> None:

@@ -37,6 +37,11 @@ def test_the_newest_that_some_task_has_whole(
     assert newest(held, stored, refused) == choice
 
 
+def test_a_copy_of_more_epochs_than_are_recorded_is_left_out() -> None:
+    assert newest([[B, C], [A]], Position(), most_epochs=1) == Choice(B, (0,))
+    assert newest([[B], [C]], Position(1), most_epochs=-1) == Choice(Position(1))
+
+
 @given(st.lists(st.lists(positions), min_size=1, max_size=4), positions, st.lists(positions))
 def test_nothing_newer_is_left_behind(
     held: list[list[Position]], stored: Position, refused: list[Position]

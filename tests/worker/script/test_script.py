@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,8 +18,10 @@ import pytest
 from tests.worker.cluster import Cluster, RunningTask
 from tests.worker.conftest import MakeCluster
 from tests.worker.forked_tasks import computed
+from tests.worker.supervisor.test_supervisor import kill_in_its_pod
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Event
+from worker.contract.task_names import pod_name
 
 SCRIPTS = Path(__file__).parent / "scripts"
 ONE = {"strategy": "OneDevice", "replicas": {"chief": 1}}
@@ -220,6 +224,42 @@ def test_killed_in_the_second_fit(started: Any, plain: Any, name: str, kind: str
     again.until_notice("fit() number 1 was done before the interruption")
     results = dict(np.load(cluster.model_dir / "files" / "results.npz"))
     assert_same(results, plain(name))
+
+
+@pytest.mark.parametrize(
+    ("kind", "victim", "whole"),
+    [
+        ("MultiWorkerMirrored", ("worker", 1), False),
+        pytest.param(
+            "MultiWorkerMirrored", ("worker", 0), True, marks=[pytest.mark.thorough, pytest.mark.nightly]
+        ),
+        pytest.param("one ps", ("chief", 0), True, marks=pytest.mark.thorough),
+        pytest.param("Mirrored", ("chief", 0), False, marks=[pytest.mark.thorough, pytest.mark.nightly]),
+    ],
+)
+def test_a_kill_in_the_second_fit_costs_seconds(
+    started: Any, plain: Any, tmp_path: Path, kind: str, victim: tuple[str, int], whole: bool
+) -> None:
+    """The first one had copies at the same steps, which are of other numbers."""
+    options = SERVED if kind == "one ps" else KINDS[kind]
+    cluster, first = started("slow_steps", copies=tmp_path / "copies", restarts_in_place=3, **options)
+    keeps = ("ps", 0) if kind == "one ps" else victim
+    copied = cluster.copies_dir(*keeps) / "backup"
+    first.eventually(lambda: len(first.records(Event.TRAINING)) == 2, "the second fit trains")
+    first.eventually(lambda: any(copied.glob("ckpt-0-*.index")), "there is a copy of it")
+    killed = next(task for task in cluster.tasks if task.name == pod_name("tiny", *victim))
+    tasks = list(cluster.tasks)
+    if whole:
+        killed.kill()
+        shutil.rmtree(cluster.copies_dir(*victim))
+        tasks[tasks.index(killed)] = cluster.start(*victim)
+    else:
+        kill_in_its_pod(killed)
+    for task in tasks:
+        assert task.ended() == 0, task.output
+    assert_same(dict(np.load(cluster.model_dir / "files" / "results.npz")), plain("slow_steps"))
+    notices = [record.fields["message"] for task in tasks for record in task.records(Event.NOTICE)]
+    assert any(re.search(r"goes on at step \d+ of epoch 1, from a copy in memory", each) for each in notices)
 
 
 @pytest.mark.thorough
