@@ -22,7 +22,7 @@ def at_stake(status: RunStatus, now: float | None = None) -> AtStake | None:
     checkpoint, progress = latest(status.records, Checkpoint), latest_with_time(status.records, Progress)
     if status.phase is not Phase.RUNNING or checkpoint is None or not checkpoint.taken or progress is None:
         return None
-    newest = progress[0]
+    newest, trained = progress
     begun = newest.epoch - 1 - checkpoint.epochs
     steps = (
         None
@@ -31,9 +31,9 @@ def at_stake(status: RunStatus, now: float | None = None) -> AtStake | None:
     )
     if steps is not None and steps <= 0 and newest.epoch_end and newest.epoch == newest.epochs:
         return AtStake(0.0, 0)  # the last one is saved
-    return AtStake(
-        max(0.0, (now or time.time()) - checkpoint.taken), None if steps is None else max(0, steps)
-    )
+    # Nothing was trained since then that could be lost: its tasks may be starting again.
+    until = min(now or time.time(), trained)
+    return AtStake(max(0.0, until - checkpoint.taken), None if steps is None else max(0, steps))
 
 
 def of_run(status: RunStatus, now: float | None = None) -> tuple[str, bool] | None:

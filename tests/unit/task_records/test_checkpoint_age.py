@@ -48,6 +48,11 @@ def test_in_the_same_epoch_steps_need_no_length_of_it() -> None:
     assert checkpoint_age.at_stake(later, now=112.0) == (12.0, None)
 
 
+def test_time_in_which_nothing_is_trained_is_not_at_stake() -> None:
+    run = status((Checkpoint(1, 40, 100.0, 30.0), 101.0), progress(2, 90))
+    assert checkpoint_age.at_stake(run, now=400.0) == (20.0, 50)
+
+
 def test_nothing_is_at_stake_when_the_last_one_is_saved() -> None:
     run = status((Checkpoint(3, 0, 100.0, 30.0), 101.0), progress(3, 100, ended=True))
     assert checkpoint_age.at_stake(run, now=112.0) == (0.0, 0)
