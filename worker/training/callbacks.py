@@ -57,18 +57,19 @@ def _go_on_without_curves(board: Any, loop: Loop) -> None:
     """Has the training go on where `board` cannot write, as on a full disk: it tries again in the next
     epoch.
     """
-    notices: set[str] = set()
+    was_missed = False
 
     def forgiving(hook: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(hook)
         def called(*arguments: Any, **options: Any) -> None:
+            nonlocal was_missed
             try:
                 hook(*arguments, **options)
             except (tf.errors.OpError, OSError) as error:
-                notice = f"curves of TensorBoard are missing: {classify(error, 'writing them').message}"
-                if notice not in notices:
-                    notices.add(notice)
-                    loop.notice(notice)
+                if not was_missed:
+                    was_missed = True
+                    reason = classify(error, "writing them").message
+                    loop.notice(f"curves of TensorBoard are missing: {reason}")
 
         return called
 

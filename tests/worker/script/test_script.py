@@ -165,6 +165,7 @@ def test_the_training_goes_on_where_its_record_cannot_be_written(started: Any, p
     assert_same(ended(cluster), plain("unrecorded"))
     notices = [record.fields["message"] for record in first.records(Event.NOTICE)]
     assert sum("this epoch of fit() is not recorded: cannot write" in notice for notice in notices) == 2
+    assert sum("curves of TensorBoard are missing" in notice for notice in notices) == 1
     record = json.loads((cluster.model_dir / "fits" / "1.json").read_text())
     assert [epoch for epoch, _ in record["logs"]] == [0, 1, 2]
 
