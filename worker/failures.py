@@ -76,7 +76,9 @@ _FORGOTTEN = re.compile(r"\b(Iteration|Job|Dataset)\b.{0,60}\bnot found", re.I)
 _DEVICE_FAULT = re.compile(r"cuda|cudnn|cublas|device-side|xid|\becc\b", re.I)
 """Matches the text of an error of a GPU, which may not occur in a retry."""
 _NO_SERVER = "Could not start gRPC server"
-"""A port that was free may be another connection's for a moment."""
+"""A port that was free may be another connection's for a moment. `tf.distribute.Server` says so by an
+UnknownError, and the servers of the data service by a RuntimeError.
+"""
 _NO_MEMORY = re.compile(r"OOM when allocating|out of memory|failed to allocate", re.I)
 """Matches the text of a ResourceExhaustedError about memory: there are others, as of a long message."""
 _LESS_MEMORY = "a smaller globalBatchSize takes less, and so does mixed precision (mixed_float16)"
@@ -199,7 +201,7 @@ def classify(
         return Failure(f"the dispatcher has lost its journal while {doing}: {text}", ExitCode.RETRYABLE)
     if _is_device_fault(error):
         return Failure(f"a device failed while {doing}: {text}", ExitCode.RETRYABLE)
-    if _NO_SERVER in str(error) and is_op_error(error):
+    if _NO_SERVER in str(error):
         return Failure(f"{text} while {doing}: is its port taken?", ExitCode.RETRYABLE)
     if connections.connecting() and is_op_error(error):
         return Failure(f"a worker came back while {doing}: {text}", ExitCode.RETRYABLE)

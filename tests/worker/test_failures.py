@@ -5,24 +5,37 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from tests.paths import ROOT
 
 TAKEN = """
 import socket
 import tensorflow as tf
+from tensorflow.data.experimental import service
 from worker.failures import classify
 
-with socket.create_server(("127.0.0.1", 0)) as other:
-    spec = tf.train.ClusterSpec({"worker": [f"127.0.0.1:{other.getsockname()[1]}"]})
+with socket.create_server(("0.0.0.0", 0)) as other:
+    port = other.getsockname()[1]
     try:
-        tf.distribute.Server(spec, job_name="worker", task_index=0)
-    except tf.errors.OpError as error:
-        failure = classify(error, "connecting to the cluster")
+        {}
+    except Exception as error:
+        failure = classify(error, "starting")
         print(int(failure.exit_code), failure.message)
 """
 
 
-def test_a_port_that_is_taken_for_a_moment_is_tried_again() -> None:
-    done = subprocess.run([sys.executable, "-c", TAKEN], cwd=ROOT, capture_output=True, text=True, check=True)
+@pytest.mark.parametrize(
+    "server",
+    [
+        'tf.distribute.Server({"worker": [f"127.0.0.1:{port}"]}, job_name="worker", task_index=0)',
+        "service.DispatchServer(service.DispatcherConfig(port=port))",
+        'service.WorkerServer(service.WorkerConfig("localhost:1", port=port, dispatcher_timeout_ms=1000))',
+    ],
+    ids=["Server", "DispatchServer", "WorkerServer"],
+)
+def test_a_port_that_is_taken_for_a_moment_is_tried_again(server: str) -> None:
+    code = TAKEN.replace("{}", server)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("75 ")
-    assert done.stdout.endswith("while connecting to the cluster: is its port taken?\n")
+    assert done.stdout.endswith("while starting: is its port taken?\n")

@@ -82,7 +82,7 @@ class Keeper:
         if not self._copies.keeps or self._writer.busy:
             StateCopy.unread(model, position, counted).read()
             return
-        copy = StateCopy.of(model, position, counted, further)
+        copy = StateCopy.of(model, position, counted, {**(further or {}), **self._copies.mark})
         if not self._copies.has_room(copy):
             return
         self._since, self._at = time.monotonic(), position

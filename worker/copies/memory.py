@@ -10,8 +10,11 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from worker.checkpoints.model_directory import ModelDirectory
 from worker.checkpoints.position import Position
@@ -42,6 +45,11 @@ class MemoryCopies:
         self._folder = folder
         self._io_device = io_device
         self._notice = notice
+
+    @property
+    def mark(self) -> Mapping[str, Any]:
+        """Returns what stands beside the state in each copy."""
+        return {} if self._fit is None else {FIT: np.int64(self._fit)}
 
     @property
     def files(self) -> Path:

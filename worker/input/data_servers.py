@@ -112,8 +112,6 @@ def _dispatcher(task: Task, service: DataService, reporter: Reporter) -> Any:
         reporter.notice(f"the journal {journal} cannot be read ({reason}): the dispatcher starts without it")
         shutil.rmtree(journal)
         return _start(task, service, journal)
-    except tf.errors.UnknownError as error:
-        raise _port_taken(task, error) from error
 
 
 def _start(task: Task, service: DataService, journal: Path) -> Any:
@@ -131,8 +129,6 @@ def _start(task: Task, service: DataService, journal: Path) -> Any:
 
 
 def _worker(task: Task, service: DataService, reporter: Reporter, watch: Watch) -> Any:
-    import tensorflow as tf
-
     deadline = task.config.starting_deadline_seconds
 
     def report(reasons: Mapping[str, str], waited: float) -> None:
@@ -151,10 +147,7 @@ def _worker(task: Task, service: DataService, reporter: Reporter, watch: Watch) 
         heartbeat_interval_ms=_HEARTBEAT_MS,
         dispatcher_timeout_ms=int(deadline * 1000),
     )
-    try:
-        return _service().WorkerServer(config)
-    except tf.errors.UnknownError as error:
-        raise _port_taken(task, error) from error
+    return _service().WorkerServer(config)
 
 
 def _end_passes(service: DataService) -> None:
@@ -189,12 +182,6 @@ def _end_passes(service: DataService) -> None:
                         data_dispatcher.finish(address, worker, task.task)
         except data_dispatcher.UnansweredError:
             continue
-
-
-def _port_taken(task: Task, error: Exception) -> Exception:
-    if "start" not in str(error):
-        return error
-    return program_error(f"the gRPC server could not start on {task.address}: is the port taken?")
 
 
 def _until_released(task: Task, service: DataService, watch: Watch) -> str:

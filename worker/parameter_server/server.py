@@ -21,7 +21,7 @@ from types import FrameType
 from worker.contract.exit_codes import ExitCode
 from worker.contract.records import Done, Ready, WasReleased
 from worker.contract.task_names import TaskFile
-from worker.failures import lost_chief, program_error
+from worker.failures import lost_chief
 from worker.imports import import_tensorflow
 from worker.peers import probes
 from worker.peers.chief_watch import ChiefWatch
@@ -62,21 +62,14 @@ def serve(task: Task, reporter: Reporter, watch: Watch) -> int:
     if task.elastic is not None:
         admission.introduce(task)
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    try:
-        server = tf.distribute.Server(
-            resolver.cluster_spec(),
-            job_name=resolver.task_type,
-            task_index=resolver.task_id,
-            protocol=resolver.rpc_layer or "grpc",
-            start=True,
-            config=devices.server_options(task),
-        )
-    except tf.errors.UnknownError as error:
-        if "start" not in str(error):
-            raise
-        raise program_error(
-            f"the gRPC server could not start on {task.address}: is the port taken?"
-        ) from error
+    server = tf.distribute.Server(
+        resolver.cluster_spec(),
+        job_name=resolver.task_type,
+        task_index=resolver.task_id,
+        protocol=resolver.rpc_layer or "grpc",
+        start=True,
+        config=devices.server_options(task),
+    )
     reporter.emit(Ready())
     watch.came_further()
     watch.expect(stalled("serving", min(_HUNG_SECONDS, task.config.stall_seconds / 2)))

@@ -324,10 +324,7 @@ class _Training:
         """Trains to the last epoch. Then calls `ended`, before SIGTERM can end the task again, with
         `Trained.stopped_at`. `call` is a script's.
         """
-        import numpy as np
-
         from worker.copies.keeper import Keeper
-        from worker.copies.memory import FIT
         from worker.copies.neighbours import Neighbours
         from worker.training import loop as training_loop
         from worker.training.saver import Saver
@@ -344,8 +341,6 @@ class _Training:
             self._neighbours = Neighbours.of(task, notice) if self._config.is_coordinated else None
             keeper = Keeper(self._copies, notice, further, self._neighbours)
         saver = Saver(task, directory, self._plan, self._reporter, self._watch, self._life, keeper)
-        if call is not None:
-            saver.beside.add(FIT, lambda position: np.int64(call.number))
         loop = self._loop(program, parameters, strategy, directory, saver, validates=validates)
         if self._directory is not None:
             profiler = Profiler(task, self._directory.files, self._reporter, self._watch)

@@ -89,9 +89,11 @@ def test_tasks_that_cannot_be_stopped_do_not_hold_us_up(api: Api, kubelet: Kubel
     with node(api, tmp_path, kubelet.namespace):
         bind(api, ps, kubelet.namespace)
         start_all(kubelet)
-        for pod in kubelet.pods():
-            if pod["metadata"]["name"] != ps["metadata"]["name"]:
+        for role in ("worker", "evaluator"):
+            for pod in kubelet.pods(role):
                 kubelet.end(pod, 0)
+        follower.until(lambda status: [role.active for role in status.roles] == [1, 0, 1, 0])
+        kubelet.end(kubelet.pods("chief")[0], 0)
         end = follower.rest()
     assert (end.phase, end.ended) == (Phase.SUCCEEDED, True)
     assert follower.notices == [

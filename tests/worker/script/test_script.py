@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -246,8 +247,17 @@ def test_a_kill_in_the_second_fit_costs_seconds(
     cluster, first = started("slow_steps", copies=tmp_path / "copies", restarts_in_place=3, **options)
     keeps = ("ps", 0) if kind == "one ps" else victim
     copied = cluster.copies_dir(*keeps) / "backup"
+
+    def copies() -> set[tuple[str, int]]:
+        found = set()
+        for path in copied.glob("ckpt-0-*.index"):
+            with contextlib.suppress(FileNotFoundError):  # a newer one has come
+                found.add((path.name, path.stat().st_mtime_ns))
+        return found
+
     first.eventually(lambda: len(first.records(Event.TRAINING)) == 2, "the second fit trains")
-    first.eventually(lambda: any(copied.glob("ckpt-0-*.index")), "there is a copy of it")
+    earlier = copies()
+    first.eventually(lambda: copies() - earlier, "there is a copy of it")
     killed = next(task for task in cluster.tasks if task.name == pod_name("tiny", *victim))
     tasks = list(cluster.tasks)
     if whole:
