@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from worker.checkpoints import interval
+from worker.checkpoints.interval import Costs, in_memory
 from worker.checkpoints.position import Position
 from worker.checkpoints.state_copy import StateCopy
 from worker.checkpoints.writer import Writer
@@ -15,8 +14,6 @@ from worker.copies.memory import MemoryCopies
 from worker.copies.neighbours import Neighbours
 from worker.failures import Failure, classify, is_lost_peer
 from worker.process.processors import processors
-
-_MEASURED = 5
 
 
 class Keeper:
@@ -40,27 +37,19 @@ class Keeper:
         """When the newest copy was taken."""
         self._at = Position()
         """The newest copy's position."""
-        self._costs: deque[float] = deque(maxlen=_MEASURED)
-        """Seconds that the latest copies took of the training's time."""
+        self._costs = Costs()
         self._has_written = False
-        self._writes: deque[float] = deque(maxlen=_MEASURED)
-        """How long they were being written."""
 
     @property
     def every(self) -> float:
         """Returns the seconds between two copies, 0 where there are none."""
-        return self._interval() if self._copies.keeps and self._has_written else 0.0
+        return in_memory(self._costs) if self._copies.keeps and self._has_written else 0.0
 
     def is_due(self, position: Position) -> bool:
         """Returns whether it is time for the next copy."""
         if not self._copies.keeps or position == self._at or self._writer.busy:
             return False
-        return time.monotonic() - self._since >= self._interval()
-
-    def _interval(self) -> float:
-        # The least of each: a busy machine makes some of them last longer.
-        cost, write = min(self._costs, default=0.0), min(self._writes, default=0.0)
-        return interval.in_memory(cost, write, is_new=len(self._costs) < _MEASURED)
+        return time.monotonic() - self._since >= in_memory(self._costs)
 
     def keep(
         self,
@@ -95,9 +84,7 @@ class Keeper:
                 self._neighbours.put(self._copies, position)
             seconds = time.monotonic() - started
             processor_seconds = (time.thread_time() - used) / processors()
-            if self._has_written:  # the first one traces functions
-                self._writes.append(seconds)
-                self._costs.append(pause + (processor_seconds if beside else seconds))
+            self._costs.add(pause + (processor_seconds if beside else seconds), seconds)
             self._has_written = True
             self._came_further()
 

@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from worker.checkpoints import interval
 from worker.checkpoints.beside import Beside
 from worker.checkpoints.best import OF_TRAINING, Best, best_of_evaluator
+from worker.checkpoints.interval import Costs, between_losses, in_storage
 from worker.checkpoints.model_directory import Life, ModelDirectory
 from worker.checkpoints.position import Position
 from worker.checkpoints.state_copy import Abandoned, StateCopy
@@ -104,9 +104,9 @@ class Saver:
         """How many were taken since then."""
         self._at: Position | None = None
         """The newest boundary's."""
-        self._cost: float | None = None
-        """Seconds that the last save took of the training's time."""
+        self._costs = Costs()
         self._write_seconds = 0.0
+        """How long the last save was being written."""
         self._error: Failure | None = None
         self._has_notice_room = False
         self._ps_memory = task.config.ps_memory if task.config.is_coordinated else None
@@ -234,10 +234,7 @@ class Saver:
         return plan.every_steps is None and passed >= self._interval()
 
     def _interval(self) -> float:
-        if self._cost is None:
-            return interval.LEAST_SECONDS
-        between = interval.between_losses(self._life.seconds, self._life.losses)
-        return interval.interval(self._cost, self._write_seconds, between)
+        return in_storage(self._costs, between_losses(self._life.seconds, self._life.losses))
 
     def _save_middle(
         self,
@@ -319,7 +316,8 @@ class Saver:
                 raise Abandoned(str(position))
             self._write_seconds = time.monotonic() - started
             beside = (time.thread_time() - used) / processors()
-            self._cost = pause + (beside if is_beside else self._write_seconds)
+            cost = pause + (beside if is_beside else self._write_seconds)
+            self._costs.add(cost, self._write_seconds)
             self._succeeded(position, taken_at)
 
         def go_on() -> bool:
