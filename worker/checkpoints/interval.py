@@ -16,7 +16,7 @@ _LEAST_SECONDS = 4.0
 """Between two saves, and to the first one, which shows what one costs."""
 _MOST_OF_TIME = 0.01
 _MOST_OF_NEW_TIME = 0.05
-_SO_LITTLE_OF_TIME = 0.0025
+_SO_LITTLE_OF_TIME = 0.005
 _MEASURED = 5
 
 
@@ -66,7 +66,7 @@ def between_losses(lived_seconds: float, losses: int) -> float:
 
 def in_storage(costs: Costs, loss_seconds: float) -> float:
     """Returns the seconds between two saves, which take 1% of the training's time at most, and 5% in a new
-    attempt. They are four seconds apart where that takes a quarter of a percent. Saves never overlap, and are
+    attempt. They are four seconds apart where that takes half a percent. Saves never overlap, and are
     written for at most half of the time.
     """
     cost = costs.cost_seconds

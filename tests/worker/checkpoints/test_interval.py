@@ -25,9 +25,9 @@ def test_saving_takes_at_most_one_percent_of_the_time(cost: float, loss_seconds:
 
 
 def test_it_is_youngs_and_dalys_where_that_is_cheap() -> None:
-    assert in_storage(saves(0.02, 0.1), 3600.0) == pytest.approx(12.0)
-    assert in_storage(saves(0.02, 20.0), 3600.0) == 40.0, "written for half of the time at most"
-    assert in_storage(saves(0.01, 0.1), 3600.0) == 4.0, "a quarter of a percent"
+    assert in_storage(saves(0.045, 0.1), 3600.0) == pytest.approx(18.0)
+    assert in_storage(saves(0.045, 20.0), 3600.0) == 40.0, "written for half of the time at most"
+    assert in_storage(saves(0.02, 0.1), 3600.0) == 4.0, "half a percent"
 
 
 def test_what_the_first_save_of_an_attempt_costs_does_not_put_off_the_second() -> None:
