@@ -235,8 +235,8 @@ def advice_of_workers(error: BaseException) -> str:
     if any(words in text for words in _NOT_SENT):
         return (
             "a step that workers run uses a dataset, an iterator or a table that only the chief has: give "
-            "the step tensors or variables in its place, or put what it reads into the elements of "
-            "train_dataset()"
+            "the step tensors or variables in its place, put what it reads into the elements of "
+            "train_dataset(), or leave out what reads it, such as a metric over a dataset of candidates"
         )
     if errors is not None and isinstance(error, errors.NotFoundError) and _NO_FILE in text:
         return (
