@@ -34,7 +34,7 @@ SHAPES = [
 EPOCH_STEPS = 100_000_000
 BATCH = 32
 _POD_EVERY, _TWICE_EVERY = 8, 5
-_SETTLE_SECONDS = (0.5, 12.0)
+_LEAST_SETTLE_SECONDS = 0.3
 """Of training before a kill."""
 _TWICE_SECONDS = (0.0, 3.0)
 """Before a kill that does not wait for the recovery."""
@@ -64,8 +64,31 @@ class Results:
     problem: str = ""
 
 
-def train(shape: Shape, minutes: float, chance: random.Random, keras: int) -> Results:
-    """Trains and kills for so long, and checks the counts. `keras` is 2 or 3."""
+@dataclass(frozen=True)
+class Kills:
+    """For how many `minutes` tasks are killed, each after at most `most_seconds` of training. `in_turn`: of
+    one role after the other, and not of a random one.
+    """
+
+    minutes: float
+    most_seconds: float
+    in_turn: bool
+    chance: random.Random
+
+    def settled(self) -> float:
+        """Returns the seconds of training before the next kill."""
+        return self.chance.uniform(_LEAST_SETTLE_SECONDS, self.most_seconds)
+
+    def victim(self, shape: Shape, number: int) -> Task:
+        """Returns the task of the kill with this number."""
+        if not self.in_turn:
+            return self.chance.choice(shape.tasks)
+        roles = list(dict.fromkeys(role for role, _ in shape.tasks))
+        return self.chance.choice([task for task in shape.tasks if task[0] == roles[number % len(roles)]])
+
+
+def train(shape: Shape, kills: Kills, keras: int) -> Results:
+    """Trains and kills, and checks the counts. `keras` is 2 or 3."""
     results = Results()
     with tempfile.TemporaryDirectory(prefix="endless-") as name:
         directory = Path(name)
@@ -80,7 +103,7 @@ def train(shape: Shape, minutes: float, chance: random.Random, keras: int) -> Re
             keras=keras,
         ) as training:
             try:
-                _kill(training, shape, 60 * minutes, chance, results)
+                _kill(training, shape, kills, results)
                 training.suspend(_SUSPEND_SECONDS)
             except RuntimeError as error:
                 results.problem = str(error)
@@ -89,23 +112,23 @@ def train(shape: Shape, minutes: float, chance: random.Random, keras: int) -> Re
     return results
 
 
-def _kill(training: Submitted, shape: Shape, seconds: float, chance: random.Random, results: Results) -> None:
+def _kill(training: Submitted, shape: Shape, kills: Kills, results: Results) -> None:
     marks = training.marks
     began = until(training, partial(marks.first, "step", 0.0))
-    end = time.time() + seconds
+    end = time.time() + 60 * kills.minutes
     number = 0
     while time.time() < end:
-        _settle(training, chance.uniform(*_SETTLE_SECONDS))
+        _settle(training, kills.settled())
         begun, first = began, 0.0
         while True:
             number += 1
-            victim = chance.choice(shape.tasks)
+            victim = kills.victim(shape, number)
             killed = training.kill(victim, whole=number % _POD_EVERY == 0)
             first = first or killed
             results.kills[victim[0]] = results.kills.get(victim[0], 0) + 1
             if number % _TWICE_EVERY:
                 break
-            _settle(training, chance.uniform(*_TWICE_SECONDS))
+            _settle(training, kills.chance.uniform(*_TWICE_SECONDS))
         began = until(training, partial(marks.recovered, shape, victim, killed))
         results.seconds.append(began - killed)
         if shape.repeats(victim):
@@ -189,11 +212,15 @@ def main() -> int:
     )
     names = sorted({shape.strategy for shape in SHAPES})
     parser.add_argument("--strategy", action="append", choices=names, help="only this one")
+    parser.add_argument(
+        "--most-seconds", type=float, default=12.0, help="of training before a kill (%(default)s)"
+    )
+    parser.add_argument("--in-turn", action="store_true", help="one role after the other, not a random one")
     parser.add_argument("--keras", type=int, default=2, choices=[2, 3], help="(%(default)s)")
     options = parser.parse_args()
     shapes = [shape for shape in SHAPES if shape.strategy in (options.strategy or names)] * options.rounds
-    chance = random.Random(options.seed)
-    results = [train(shape, options.minutes, chance, options.keras) for shape in shapes]
+    kills = Kills(options.minutes, options.most_seconds, options.in_turn, random.Random(options.seed))
+    results = [train(shape, kills, options.keras) for shape in shapes]
     recording.publish("endless", report(shapes, results, options.minutes), record=options.record)
     return 1 if any(each.problem for each in results) else 0
 
