@@ -37,6 +37,8 @@ _NOT_SENT = ("Failed copying input tensor", "Unable to parse tensor proto")
 """What TensorFlow 2.21 says where a step takes something of the coordinator's that no other task can have."""
 _TWO_SIZES = re.compile(r"are (\d+) and (\d+)|\[(\d+)[^\[\]]*\] vs\.[^\[]*\[(\d+)")
 """Matches the sizes that TensorFlow names where two shapes differ."""
+_STATEFUL = "If an RNN is stateful"
+"""What Keras 3 says where a layer gets another batch size than that of its states."""
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 """Keras 3 writes parts of its messages in bold."""
 _MESSAGE_LIMIT = 600
@@ -250,6 +252,11 @@ def advice_of_shares(error: BaseException, replicas: int) -> str:
     """Returns what to do where an operation got a whole batch and one replica's share of it, "" for another
     error.
     """
+    if replicas > 1 and _STATEFUL in str(error):
+        return (
+            f"each of the {replicas} replicas has its share of a batch, and the layer has the states of a "
+            "whole one: strategy OneDevice trains it, or ParameterServer with one worker"
+        )
     for match in _TWO_SIZES.finditer(str(error)):
         share, whole = sorted(int(size) for size in match.groups() if size)
         if replicas > 1 and share > 0 and whole == replicas * share:

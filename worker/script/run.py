@@ -39,6 +39,7 @@ def run_script(task: Task, fitting: Fitting, kind: Callable[..., Any]) -> bool:
     """Runs the script as the main program. `kind` is what a call of `fit` does. Returns whether
     anything was trained.
     """
+    from worker.script import early_settings
     from worker.script.door import Door
 
     path = _find(task)
@@ -50,7 +51,7 @@ def run_script(task: Task, fitting: Fitting, kind: Callable[..., Any]) -> bool:
         lost_files.tell([folder.parent], fitting.notice)
     main_module.lead_module_path(str(path.parent))
     fitting.idle()
-    with door.opened():
+    with door.opened(), early_settings.passed_over(fitting.notice):
         try:
             main_module.execute(str(path), task.config.args)
         except SystemExit as error:

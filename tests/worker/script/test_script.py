@@ -273,6 +273,21 @@ def test_a_kill_in_the_second_fit_costs_seconds(
     assert any(re.search(r"goes on at step \d+ of epoch 1, from a copy in memory", each) for each in notices)
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "Mirrored",
+        *(pytest.param(kind, marks=pytest.mark.thorough) for kind in ("MultiWorkerMirrored", "one ps")),
+    ],
+)
+def test_what_is_set_before_the_first_operation_is_passed_over(started: Any, plain: Any, kind: str) -> None:
+    cluster, first = started("early_settings", **(SERVED if kind == "one ps" else KINDS[kind]))
+    assert_same(ended(cluster), plain("early_settings"))
+    first.until_notice(
+        "set_inter_op_parallelism_threads() has no effect in a script: env: [{name: TF_NUM_INTEROP"
+    )
+
+
 @pytest.mark.thorough
 def test_an_evaluator_scores_each_checkpoint(started: Any, plain: Any) -> None:
     kind = KINDS["Mirrored"]
