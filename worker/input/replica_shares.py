@@ -152,6 +152,21 @@ def of(share: Share | None, *, whole: bool = False) -> Iterator[None]:
         _current.share, _current.whole = None, False
 
 
+@contextmanager
+def as_in_one_process() -> Iterator[None]:
+    """Has Keras not multiply losses by the replica's part of the batch in the block."""
+    _current.whole = True
+    try:
+        yield
+    finally:
+        _current.whole = False
+
+
+def is_whole() -> bool:
+    """Returns whether Keras does not multiply losses by the replica's part of the batch now."""
+    return bool(getattr(_current, "whole", False))
+
+
 def current() -> Share | None:
     """Returns the `Share` of the replica that is being traced; None where all have the same."""
     return getattr(_current, "share", None)
@@ -164,7 +179,7 @@ def part() -> Any:
     """
     _current.scaled = True
     share = current()
-    if getattr(_current, "whole", False):
+    if is_whole():
         return tf.constant(1.0)
     return None if share is None else share.part
 
@@ -173,7 +188,7 @@ def whole_part() -> Any:
     """Returns the traced replica's part of the global batch in a step that is written for one process; None
     elsewhere, and where all replicas have the same.
     """
-    share = current() if getattr(_current, "whole", False) else None
+    share = current() if is_whole() else None
     return None if share is None else share.part
 
 

@@ -54,7 +54,7 @@ class CompiledSteps(Steps):
         keras_3.mend_metrics(strategy, self.metrics())
         for metric in keras_models.compiled_loss_metrics(model):
             replace(metric, update_state=self._weighed(metric.update_state))
-        replace(model, compute_loss=_remembering(model.compute_loss))
+        replace(model, compute_loss=self._remembering(model.compute_loss))
         if program.is_of_one_process:
             self._weigh_scalars()
             for layer in layers(model):
@@ -181,6 +181,26 @@ class CompiledSteps(Steps):
         self.count_loss(mean * weight, weight, training=training)
         return loss, mean * part
 
+    def _remembering(self, compute: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns the model's `compute_loss` that notes what it returns where that is a share of the loss.
+
+        One of the model's own adds to Keras' loss what it likes, mostly a mean over the replica's examples.
+        So it computes as in one process, and what it returns is weighed as a whole.
+        """
+        is_own = keras_models.has_own(self.model, "compute_loss")
+
+        def compute_loss(*arguments: Any, **options: Any) -> Any:
+            if not is_own or replica_shares.is_whole():
+                loss = compute(*arguments, **options)
+                return replica_shares.made(loss) if replica_shares.was_scaled() else loss
+            with replica_shares.as_in_one_process():
+                loss = tf.convert_to_tensor(compute(*arguments, **options))
+            if loss.shape.rank != 0:
+                return loss
+            return replica_shares.made(self._weighed_loss(replica_shares.current(), loss))
+
+        return compute_loss
+
     def _train_by_model(self, batch: Any, share: Share | None) -> Any:
         returned = self.by_own_step("train_step", batch, share, training=True)
         if not self.gives_loss:
@@ -201,16 +221,6 @@ class CompiledSteps(Steps):
 
 def _mean(value: Any) -> Any:
     return tf.reduce_mean(tf.cast(value, tf.float32))
-
-
-def _remembering(compute: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a model's `compute_loss` that notes what it returns where that is a share of the loss."""
-
-    def compute_loss(*arguments: Any, **options: Any) -> Any:
-        loss = compute(*arguments, **options)
-        return replica_shares.made(loss) if replica_shares.was_scaled() else loss
-
-    return compute_loss
 
 
 def _by_part(part: Any, loss: Any) -> Any:

@@ -274,6 +274,35 @@ class Added(OfPackage):
         return model
 
 
+class Extended(OfPackage):
+    """Adds a mean of its own to the compiled loss. It has no steps of its own."""
+
+    def model(self) -> Any:
+        keras = self.keras
+
+        class WithMean(keras.Model):  # type: ignore[name-defined]
+            def compute_loss(
+                self,
+                x: Any = None,
+                y: Any = None,
+                y_pred: Any = None,
+                sample_weight: Any = None,
+                **options: Any,
+            ) -> Any:
+                loss = super().compute_loss(x, y, y_pred, sample_weight, **options)
+                return loss + tf.reduce_mean(tf.square(y_pred))
+
+        inputs = keras.Input((6,))
+        model = WithMean(inputs, self.dense(6, 1)(inputs))
+        model.compile(keras.optimizers.SGD(0.05), "mse", metrics=["mae"])
+        return model
+
+    def dataset(self, batch_size: int) -> Any:
+        return super().dataset(batch_size).map(lambda values: (values, values))
+
+    train_dataset = evaluation_dataset = dataset
+
+
 class Unmeasured(OfPackage):
     """Trained by a step of the program's: nothing says what loss an evaluation is to have."""
 

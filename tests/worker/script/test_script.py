@@ -63,6 +63,7 @@ TRAINED = (
     "of_batches",
     "take_and_skip",
     "kept_orders",
+    "own_loss",
 )
 _SERVED_OFTEN = ("csv_files", "of_batches", "keras_2", "not_finite", "batch_hooks")
 _OFTEN = {("functional", "MultiWorkerMirrored")}
