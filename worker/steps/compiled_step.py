@@ -197,7 +197,7 @@ class CompiledSteps(Steps):
                 loss = tf.convert_to_tensor(compute(*arguments, **options))
             if loss.shape.rank != 0:
                 return loss
-            return replica_shares.made(self._weighed_loss(replica_shares.current(), loss))
+            return replica_shares.made(self.weighed_loss(replica_shares.current(), loss))
 
         return compute_loss
 

@@ -349,7 +349,7 @@ class Steps:
         whole = self.program.is_of_one_process
 
         def step(batch: Any) -> None:
-            with differentiated(partial(self._weighed_loss, share)) if whole else nullcontext():
+            with differentiated(partial(self.weighed_loss, share)) if whole else nullcontext():
                 returned.update(flat(self._call(name, batch, training) or {}))
             losses.extend(replica_shares.losses())
 
@@ -365,7 +365,7 @@ class Steps:
         self.own_results[training].update_means(returned, examples, mean)
         return {name: mean(value) for name, value in returned.items() if name == "loss"}
 
-    def _weighed_loss(self, share: Share | None, loss: Any) -> Any:
+    def weighed_loss(self, share: Share | None, loss: Any) -> Any:
         """Returns the replica's share of `loss`, which a step written for one process differentiates: a mean
         over the replica's examples, or their sum.
         """
