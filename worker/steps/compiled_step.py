@@ -54,11 +54,12 @@ class CompiledSteps(Steps):
         keras_3.mend_metrics(strategy, self.metrics())
         for metric in keras_models.compiled_loss_metrics(model):
             replace(metric, update_state=self._weighed(metric.update_state))
-        replace(model, compute_loss=self._remembering(model.compute_loss))
+        # A model may have had steps before.
+        compute_loss = getattr(model.compute_loss, "of_model", model.compute_loss)
+        replace(model, compute_loss=self._remembering(compute_loss))
         if program.is_of_one_process:
             self._weigh_scalars()
             for layer in layers(model):
-                # A model may have had steps before.
                 replace(layer, add_loss=self._summed(getattr(layer.add_loss, "of_layer", layer.add_loss)))
         if self._own_training:
             replica_shares.leave_out(model)
@@ -199,6 +200,7 @@ class CompiledSteps(Steps):
                 return loss
             return replica_shares.made(self.weighed_loss(replica_shares.current(), loss))
 
+        compute_loss.of_model = compute  # type: ignore[attr-defined]
         return compute_loss
 
     def _train_by_model(self, batch: Any, share: Share | None) -> Any:

@@ -36,10 +36,10 @@ def test_another_error_is_the_script_s(monkeypatch: pytest.MonkeyPatch) -> None:
         tf.config.set_visible_devices([], "GPU")
 
 
-def test_what_comes_in_time_is_set() -> None:
+def test_what_comes_in_time_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers: list[int] = []
     notices: list[str] = []
+    monkeypatch.setattr(tf.config.threading, "set_intra_op_parallelism_threads", numbers.append)
     with early_settings.passed_over(notices.append):
-        tf.config.threading.set_intra_op_parallelism_threads(
-            tf.config.threading.get_intra_op_parallelism_threads()
-        )
-    assert notices == []
+        tf.config.threading.set_intra_op_parallelism_threads(3)
+    assert (numbers, notices) == ([3], [])
