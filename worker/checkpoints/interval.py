@@ -17,25 +17,27 @@ _LEAST_SECONDS = 4.0
 _MOST_OF_TIME = 0.01
 _MOST_OF_NEW_TIME = 0.05
 _SO_LITTLE_OF_TIME = 0.005
+_MOST_FOR_FEW_SECONDS = 0.04
+_LEAST_IN_MEMORY_SECONDS, _FEW_SECONDS = 2.0, 4.0
 _MEASURED = 5
 
 
 class Costs:
-    """What the latest saves of an attempt have cost."""
+    """What the latest saves of an attempt have cost. `any` is whether there was one."""
 
     def __init__(self) -> None:
         self._costs: deque[float] = deque(maxlen=_MEASURED)
         self._writes: deque[float] = deque(maxlen=_MEASURED)
-        self._first = True
+        self.any = False
 
     def add(self, cost_seconds: float, write_seconds: float) -> None:
         """Notes what a save took of the training's time, and how long it was being written, beside the
         training or not. The first one is left out, since it traces functions.
         """
-        if not self._first:
+        if self.any:
             self._costs.append(cost_seconds)
             self._writes.append(write_seconds)
-        self._first = False
+        self.any = True
 
     @property
     def cost_seconds(self) -> float:
@@ -53,10 +55,6 @@ class Costs:
         so that a new attempt may spend more on them.
         """
         return len(self._costs) < _MEASURED
-
-
-_MOST_FOR_FEW_SECONDS = 0.04
-_LEAST_IN_MEMORY_SECONDS, _FEW_SECONDS = 2.0, 4.0
 
 
 def between_losses(lived_seconds: float, losses: int) -> float:

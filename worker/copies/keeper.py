@@ -38,12 +38,11 @@ class Keeper:
         self._at = Position()
         """The newest copy's position."""
         self._costs = Costs()
-        self._has_written = False
 
     @property
     def every(self) -> float:
         """Returns the seconds between two copies, 0 where there are none."""
-        return in_memory(self._costs) if self._copies.keeps and self._has_written else 0.0
+        return in_memory(self._costs) if self._copies.keeps and self._costs.any else 0.0
 
     def is_due(self, position: Position) -> bool:
         """Returns whether it is time for the next copy."""
@@ -85,7 +84,6 @@ class Keeper:
             seconds = time.monotonic() - started
             processor_seconds = (time.thread_time() - used) / processors()
             self._costs.add(pause + (processor_seconds if beside else seconds), seconds)
-            self._has_written = True
             self._came_further()
 
         def go_on() -> bool:

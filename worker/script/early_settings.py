@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from functools import wraps
+from operator import attrgetter
 from typing import Any
 
 import tensorflow as tf
@@ -41,13 +42,10 @@ def passed_over(notice: Callable[[str], None]) -> Iterator[None]:
 
     with contextlib.ExitStack() as stack:
         for name, instead in _INSTEAD.items():
-            owner: Any = tf
-            *path, last = name.split(".")[1:]
-            for each in path:
-                owner = getattr(owner, each)
-            call = _passing_over(
-                getattr(owner, last), f"{name}() has no effect in a script: {instead}", tell_once
-            )
+            path, _, last = name.removeprefix("tf.").rpartition(".")
+            owner = attrgetter(path)(tf)
+            words = f"{name}() has no effect in a script: {instead}"
+            call = _passing_over(getattr(owner, last), words, tell_once)
             stack.enter_context(replaced(owner, **{last: call}))
         yield
 
