@@ -30,6 +30,10 @@ class StrictParser(argparse.ArgumentParser):
     with_rest: Sequence[str] = ()
     """Commands whose words behind `--` are another program's, and become `rest`."""
 
+    def __init__(self, **options: Any) -> None:
+        # A shortened option changes its meaning when a longer one comes: --name was --namespace.
+        super().__init__(**options, allow_abbrev=False)
+
     def parse_args(  # type: ignore[override] # one signature in place of the overloads
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> Any:
@@ -87,8 +91,11 @@ class StrictParser(argparse.ArgumentParser):
         if not name.startswith("-"):
             self.error(f"one argument too many: {word}")
         known = [option for action in self._actions for option in action.option_strings]
-        near = nearest(name, known)
+        longer = [option for option in known if option.startswith(name)] if name.startswith("--") else []
+        near = longer[0] if len(longer) == 1 else nearest(name, known)
         meant = f"; did you mean {near}{equals}{value}?" if near else ""
+        if name == "--name" and "--set" in known:
+            meant = f"; did you mean --set metadata.name={value or 'NAME'}?"
         if self.get_default("rest") is not None:
             meant += "; what the script is to take stands behind --"
         self.error(f"there is no option {name}{meant}")
