@@ -67,11 +67,11 @@ def left_out(
     `leave_out`, the weights. Raises Failure where the step `trains` without one of them.
     """
     if share is None or replicas_share_variables(tf.distribute.get_strategy()):
-        with of(share, whole=whole):
+        with of(share, whole=whole, by_program=True):
             return step(batch)
     variables = [variable for metric in model.metrics for variable in metric.variables]
     before = [tf.identity(variable) for variable in variables]
-    with of(share, whole=whole):
+    with of(share, whole=whole, by_program=True):
         _current.applied = False
         returned = step(batch)
         if trains and not _current.applied:
@@ -141,15 +141,17 @@ def of_all_replicas(*values: Any) -> tuple[Any, ...]:
 
 
 @contextmanager
-def of(share: Share | None, *, whole: bool = False) -> Iterator[None]:
+def of(share: Share | None, *, whole: bool = False, by_program: bool = False) -> Iterator[None]:
     """Sets `share` as that of the replica that is traced in the block: Keras multiplies losses by the
-    replica's part of the batch. With `whole` it does not, as in one process.
+    replica's part of the batch. With `whole` it does not, as in one process. `by_program`: the block is a
+    step of the program's own.
     """
-    _current.share, _current.scaled, _current.losses, _current.whole = share, False, [], whole
+    _current.share, _current.scaled, _current.losses = share, False, []
+    _current.whole, _current.by_program = whole, by_program
     try:
         yield
     finally:
-        _current.share, _current.whole = None, False
+        _current.share, _current.whole, _current.by_program = None, False, False
 
 
 @contextmanager
@@ -185,10 +187,11 @@ def part() -> Any:
 
 
 def whole_part() -> Any:
-    """Returns the traced replica's part of the global batch in a step that is written for one process; None
-    elsewhere, and where all replicas have the same.
+    """Returns the traced replica's part of the global batch where a mean over its examples is computed as in
+    one process; None in a step of the program's own in which Keras multiplies losses by the part, and where
+    all replicas have the same.
     """
-    share = current() if is_whole() else None
+    share = current() if is_whole() or not getattr(_current, "by_program", False) else None
     return None if share is None else share.part
 
 

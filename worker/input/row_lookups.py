@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -35,15 +36,15 @@ def _lookup_shapes(loop: Loop, model: Any, element: Any) -> list[Any]:
     if model.run_eagerly:
         return [tf.TensorShape(None)]  # it may do what no graph can: any look-up is possible
     element = of_size(element, loop.part_size)
-    features = element[0] if isinstance(element, tuple) else element
-    traced = tf.function(lambda inputs: model(inputs, training=False))
     program, size = loop.program, loop.parameters.global_batch_size
-    own_step = None  # it may call the model's parts, or the model with something else
+    # An own step may call the model's parts, or the model with something else.
+    step: Callable[..., Any]
     if program.has("train_step"):
-        own_step = partial(program.train_step, model, global_batch_size=size)
+        step = partial(program.train_step, model, global_batch_size=size)
     elif has_own(model, "train_step") and not getattr(model, "inputs", None):
-        own_step = model.train_step
-    if own_step is not None:
-        traced = tf.function(lambda batch: loop.strategy.run(own_step, args=(batch,)))
-        features = element
-    return lookup_shapes(traced.get_concrete_function(features).graph)
+        step = model.train_step
+    else:
+        step = partial(model, training=False)
+        element = element[0] if isinstance(element, tuple) else element
+    traced = tf.function(lambda batch: loop.strategy.run(step, args=(batch,)))
+    return lookup_shapes(traced.get_concrete_function(element).graph)

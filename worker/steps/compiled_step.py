@@ -69,8 +69,9 @@ class CompiledSteps(Steps):
         keras_3.mend_metrics(strategy, self.means.values())
 
     def _weigh_scalars(self) -> None:
-        """Has the means of the model count a scalar of a step of its own as one process would: a mean over
-        the replica's examples by the replica's part of the batch, and what is their sum as a part of a sum.
+        """Has the means of the model count a scalar of a layer or a step of its own as one process would: a
+        mean over the replica's examples by the replica's part of the batch, and what is their sum as a part
+        of a sum.
         """
         for metric in keras_models.means_of(self.model):
             update = getattr(metric.update_state, "of_metric", metric.update_state)

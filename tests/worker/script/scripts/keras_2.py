@@ -1,6 +1,6 @@
 """Keras 2, by tf_keras: images, dropout off, class weights, a schedule, files of several kinds, a fit that
 goes on with the same shuffled data, and a step of the model's own, as tensorflow_recommenders has one;
-a layer with a vocabulary.
+a layer with a vocabulary; a loss and a metric that are added to a functional model.
 """
 
 import numpy as np
@@ -98,8 +98,15 @@ class Coder(keras.Model):
 coder = Coder()
 coder.compile(keras.optimizers.Adam(0.01))
 coder.fit(images, batch_size=32, epochs=2)
+pixels = keras.Input((8, 8, 1))
+hidden = keras.layers.Dense(3, activation="tanh")(keras.layers.Flatten()(pixels))
+measured = keras.Model(pixels, keras.layers.Dense(1)(hidden))
+measured.add_loss(0.1 * tf.reduce_mean(tf.square(hidden)))
+measured.add_metric(tf.reduce_mean(tf.abs(hidden)), name="size", aggregation="mean")
+measured.compile(keras.optimizers.SGD(0.1), "mse")
+sized = measured.fit(images, labels, batch_size=32, epochs=2, validation_data=(images[:20], labels[:20]))
 candidates = tf.Variable(["first", "second one"], trainable=False)
-weights = model.get_weights() + ranking.get_weights() + coder.get_weights()
+weights = [*model.get_weights(), *ranking.get_weights(), *coder.get_weights(), *measured.get_weights()]
 np.savez(
     "results.npz",
     scores=model.evaluate(images, labels),
@@ -109,6 +116,7 @@ np.savez(
     lengths=tf.strings.length(candidates),
     of_words=of_words.history["loss"],
     last=list(ranked.history.values()),
+    sized=list(sized.history.values()),
     **history.history,
     **{f"{i}": weight for i, weight in enumerate(weights)},
 )
