@@ -32,6 +32,28 @@ def rows_vary(loop: Loop, model: Any, element: Any) -> bool:
     return not all(shape.is_fully_defined() for shape in _lookup_shapes(loop, model, element))
 
 
+def has_losses(loop: Loop, model: Any, element: Any) -> bool:
+    """Returns whether the model adds losses to the compiled one, as a layer's `add_loss` does: they count all
+    rows of a batch. It traces the model, and does not run it.
+    """
+    if model.run_eagerly:
+        return True
+    added: list[bool] = []
+
+    def forward(features: Any) -> None:
+        model(features, training=True)
+        added.append(bool(model.losses))  # each replica's thread has its own
+
+    step = tf.function(lambda features: loop.strategy.run(forward, args=(features,)))
+    step.get_concrete_function(features_of(of_size(element, loop.part_size)))
+    return any(added)
+
+
+def features_of(element: Any) -> Any:
+    """Returns what the model is called with, of an element of a dataset."""
+    return element[0] if isinstance(element, tuple) else element
+
+
 def _lookup_shapes(loop: Loop, model: Any, element: Any) -> list[Any]:
     if model.run_eagerly:
         return [tf.TensorShape(None)]  # it may do what no graph can: any look-up is possible
@@ -45,6 +67,6 @@ def _lookup_shapes(loop: Loop, model: Any, element: Any) -> list[Any]:
         step = model.train_step
     else:
         step = partial(model, training=False)
-        element = element[0] if isinstance(element, tuple) else element
+        element = features_of(element)
     traced = tf.function(lambda batch: loop.strategy.run(step, args=(batch,)))
     return lookup_shapes(traced.get_concrete_function(element).graph)

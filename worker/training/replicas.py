@@ -16,6 +16,7 @@ from worker.collective.kv_store import by_first_task
 from worker.evaluation import scoring
 from worker.evaluation.scoring import Scorer
 from worker.input import continuation, datasets
+from worker.input.row_lookups import has_losses
 from worker.progress.heartbeat import heartbeat
 from worker.steps.iteration import ALL, Iteration
 from worker.steps.steps_per_execution import Packing
@@ -53,6 +54,8 @@ class Replicas:
             by_batch = by_batch or equal
             checked = datasets.refusing_small_batches(loop, dataset)
             self._checked, dataset = None if checked is dataset else checked, checked
+        elif equal and has_losses(loop, work.model, element):
+            by_batch = True  # they would count the filler examples
         elif equal:
             shares["fill"] = loop.part_size
         eagerly = bool(work.model.run_eagerly)
