@@ -33,8 +33,8 @@ def rows_vary(loop: Loop, model: Any, element: Any) -> bool:
 
 
 def has_losses(loop: Loop, model: Any, element: Any) -> bool:
-    """Returns whether the model adds losses to the compiled one, as a layer's `add_loss` does: they count all
-    rows of a batch. It traces the model, and does not run it.
+    """Returns whether the model has losses beside the compiled one. A layer's `add_loss` counts all rows of a
+    batch; a regularizer of weights does not, and is not told apart. It traces the model, and does not run it.
     """
     if model.run_eagerly:
         return True
@@ -45,12 +45,11 @@ def has_losses(loop: Loop, model: Any, element: Any) -> bool:
         added.append(bool(model.losses))  # each replica's thread has its own
 
     step = tf.function(lambda features: loop.strategy.run(forward, args=(features,)))
-    step.get_concrete_function(features_of(of_size(element, loop.part_size)))
+    step.get_concrete_function(_features_of(of_size(element, loop.part_size)))
     return any(added)
 
 
-def features_of(element: Any) -> Any:
-    """Returns what the model is called with, of an element of a dataset."""
+def _features_of(element: Any) -> Any:
     return element[0] if isinstance(element, tuple) else element
 
 
@@ -67,6 +66,6 @@ def _lookup_shapes(loop: Loop, model: Any, element: Any) -> list[Any]:
         step = model.train_step
     else:
         step = partial(model, training=False)
-        element = features_of(element)
+        element = _features_of(element)
     traced = tf.function(lambda batch: loop.strategy.run(step, args=(batch,)))
     return lookup_shapes(traced.get_concrete_function(element).graph)
