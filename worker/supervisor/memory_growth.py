@@ -49,7 +49,7 @@ def follow(say: Callable[[str], None]) -> None:
 
 class MemoryGrowth:
     """Gets the memory of a container, again and again. It gives one warning of growth, and one of a full
-    container; each again only after the memory has gone down to half of the limit, as in a new process.
+    container; each again only after the memory has dropped below half of the limit, as in a new process.
     """
 
     def __init__(self) -> None:
@@ -59,10 +59,10 @@ class MemoryGrowth:
 
     def measured(self, used: int, limit: int, now: float) -> str | None:
         """Returns what there is to say of `used` and `limit`, in bytes, `now`."""
-        if used < limit / 2:
-            self._has_warned_of_growth = self._has_warned_of_full = False
         if self._measurements and used < 0.75 * self._measurements[-1][1]:
             self._measurements.clear()  # another process, or a part of the work that is over
+            if used < limit / 2:
+                self._has_warned_of_growth = self._has_warned_of_full = False
         self._measurements.append((now, used))
         size, unit, places = (_GIB, "GiB", 1) if limit >= _GIB else (_MIB, "MiB", 0)
         amount = (
@@ -84,8 +84,8 @@ class MemoryGrowth:
         )
 
     def _rate(self, now: float) -> float | None:
-        """Returns by how many bytes a second the memory has grown in all parts of the window; None where it
-        has not, or the window is not full yet.
+        """Returns by how many bytes a second the memory has grown at least in all parts of the window; None
+        where it has not, or the window is not full yet.
         """
         while self._measurements[0][0] < now - _WINDOW_SECONDS - _INTERVAL_SECONDS:
             self._measurements.popleft()
@@ -96,5 +96,5 @@ class MemoryGrowth:
         for at, used in self._measurements:
             part = min(_PARTS - 1, int((now - at) / length))  # 0 is the newest
             least[part] = min(used, least.get(part, used))
-        grows = all(least.get(part, 0) > least.get(part + 1, 1 << 62) for part in range(_PARTS - 1))
-        return (least[0] - least[_PARTS - 1]) / (length * (_PARTS - 1)) if grows else None
+        growth = min(least.get(part, 0) - least.get(part + 1, 1 << 62) for part in range(_PARTS - 1))
+        return growth / length if growth > 0 else None

@@ -40,6 +40,12 @@ def test_steady_growth_is_told_with_the_time_that_is_left() -> None:
     assert "uses 3.6 of the 4.0 GiB" in full
 
 
+def test_growth_below_half_of_the_limit_is_told_once() -> None:
+    (at, sentence), _ = sentences(lambda second: 300 + 5 * second)
+    assert at < 200
+    assert "uses 0.9 of" in sentence
+
+
 def test_fast_growth_is_told_at_nine_tenths() -> None:
     ((at, sentence),) = sentences(lambda second: min(4000.0, 1000 + 100 * second))
     assert at == 28
@@ -54,8 +60,9 @@ def test_fast_growth_is_told_at_nine_tenths() -> None:
         lambda second: 2000 + 1500 * (second % 60 > 40),
         lambda second: 1500 + 10 * (second % 100),
         lambda second: 1000 + second / 10,
+        lambda second: min(100 * second, 800 + second / 10),
     ],
-    ids=["much", "start", "copies of checkpoints", "saw", "slow"],
+    ids=["much", "start", "copies of checkpoints", "saw", "slow", "start and slow"],
 )
 def test_what_does_not_reach_the_limit_is_not_told(used: Callable[[float], float]) -> None:
     assert sentences(used) == []
