@@ -284,9 +284,8 @@ def _explain(backend: Backend, status: RunStatus, out: Console, roles: Sequence[
             continue  # a program that cannot be imported fails in the same way in every role
         shown.add(words)
         name = sentences.who(task.role, task.index, status)
-        out.print(Text.assemble((f"{name} {sentences.ending(task)}", "bold red"), f"  {words[0]}"))
-        if words[1]:
-            out.print(Padding(Text(words[1].rstrip()), (0, 0, 0, 2), expand=False))
+        out.print(Text(f"{name} {sentences.ending(task)}", style="bold red"))
+        out.print(Padding(Text("\n".join(words).rstrip()), (0, 0, 0, 2), expand=False))
         out.print()
     if status.message and not (shown and status.reason == _BY_EXIT_CODE):
         out.print(Text(status.message, style="dim" if shown else "red"))

@@ -46,7 +46,7 @@ from worker.contract.strategies import StrategyName
 
 API_VERSION = "launcher/v1alpha1"
 
-RoleName = Literal["chief", "worker", "ps", "evaluator", "dispatcher", "data-worker"]
+RoleName = Literal["chief", "worker", "extra-worker", "ps", "evaluator", "dispatcher", "data-worker"]
 """The last two are of `spec.dataService`; the file has no field of their names."""
 Mode = Literal["Train", "Evaluate", "Predict"]
 Gang = Literal["Kueue", "Volcano", "Coscheduling", "Kubernetes"]
@@ -366,7 +366,8 @@ class RunPolicy(_Model):
     """Creates the run without starting it."""
     starting_deadline_seconds: Seconds = 900
     """How long the chief waits for its peers to answer, and a command that follows the run for pods that
-    start only if somebody mends something, such as an image's name.
+    start only if somebody mends something, such as an image's name; where it is given, and neither queue nor
+    gang, also for pods that wait for room on a node.
     """
     stall_seconds: Annotated[int, Field(ge=5, le=2**31 - 1)] = 600
     """The chief is restarted after this time without progress. It must be longer than the longest step, and

@@ -121,7 +121,7 @@ def test_a_failed_program_is_explained_in_its_own_words(machine: Machine) -> Non
     assert watch(machine, out) == 1
     text = text_of(out)
     assert "run demo has failed" in text
-    assert "chief ended with exit code 70  NameError: oops" in text
+    assert "chief ended with exit code 70\n  NameError: oops" in text
     summary = text.partition("has failed after")[2]
     assert "FailJob rule" not in text, "it says no more than the task's own words"
     assert summary.index("NameError: oops") < summary.index("ROLE")

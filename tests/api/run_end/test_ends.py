@@ -118,7 +118,7 @@ def test_all_of_a_run_that_failed_goes_when_its_last_words_were_read(
         kubelet.end(chief, 70)
         assert parser.main(["wait", RUN, "-n", space, "--backend", "kubernetes"]) == 1
         captured = capsys.readouterr()
-    assert "chief ended with exit code 70  The end of its log:\n  it went wrong here" in captured.out
+    assert "chief ended with exit code 70\n  The end of its log:\n  it went wrong here" in captured.out
     assert "its pods are deleted, as its cleanPolicy says" in captured.err
     assert wait_for(lambda: api.list("Pod", space) == [])
     status = backend.status(RUN, space)

@@ -21,6 +21,7 @@ from launcher.backends.kubernetes.state.waiting_reasons import (
 )
 from launcher.backends.run_end_rule import Limits, Role, Since, Stop, least
 from launcher.status import Phase, RoleStatus, RunStatus
+from worker.contract.task_names import EXTRA_WORKER
 
 _TERMINAL = (Phase.SUCCEEDED, Phase.FAILED)
 
@@ -90,6 +91,7 @@ class CleanUp:
         if self._tasks is None or self._tasks.status is not status:
             self._tasks = _Tasks.of(status)
         phases, failures = self._tasks.phases, self._tasks.last_failures
+        left = _left(status.roles)
         return [
             Role(
                 role.role,
@@ -105,11 +107,13 @@ class CleanUp:
                 stopped=role.job in self._stopped_at,
                 last_failure=failures[role.role],
                 least=least(role.elastic),
-                left=_left(role),
-                short_since=self._short.see(role.job, is_so=_left(role) < least(role.elastic), now=now),
+                left=left[role.role],
+                short_since=self._short.see(role.job, is_so=left[role.role] < least(role.elastic), now=now),
                 stuck=at_the_end(self._tasks.hopeless.get(role.role, role.message)),
                 stuck_since=self._stuck.see(
-                    role.job, is_so=role.role in self._tasks.hopeless or _is_stuck(role), now=now
+                    role.job,
+                    is_so=role.role in self._tasks.hopeless or _is_stuck(role, run_state),
+                    now=now,
                 ),
                 stuck_for_good=role.role in self._tasks.hopeless,
             )
@@ -156,13 +160,20 @@ def _goes_on(role: Role) -> bool:
     return role.ended_at is None and role.phase is not Phase.SUSPENDED
 
 
-def _is_stuck(role: RoleStatus) -> bool:
-    """Whether none of its tasks can start unless somebody mends something."""
-    return role.waiting and not role.ready and cannot_mend_itself(role.reason, role.message)
+def _is_stuck(role: RoleStatus, run_state: RunState) -> bool:
+    """Whether none of its tasks can start unless somebody mends something, or the file says how long a start
+    may take.
+    """
+    counts = run_state.has_starting_deadline or cannot_mend_itself(role.reason, role.message)
+    return role.waiting and not role.ready and counts
 
 
-def _left(role: RoleStatus) -> int:
-    return role.desired - role.given_up
+def _left(roles: Sequence[RoleStatus]) -> dict[str, int]:
+    """How many tasks of each role have not failed for good; extra workers count among the workers, too."""
+    left = {role.role: role.desired - role.given_up for role in roles}
+    if EXTRA_WORKER in left:
+        left["worker"] += left[EXTRA_WORKER]
+    return left
 
 
 @dataclass(frozen=True)

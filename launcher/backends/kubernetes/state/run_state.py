@@ -84,7 +84,8 @@ class SlimJobMetadata(SlimMetadata):
 
 class SlimJob(TypedDict):
     """A Job without its pod template and the copy of the run's file, which are nearly all of it. What they
-    say of beginning and end stands in `cleanPolicy`, `startingDeadline` and `leaves`; `requests` is what its
+    say of beginning and end stands in `cleanPolicy`, `startingDeadline`, `inQueue` (or in a gang: it may wait
+    for long) and `leaves`; `requests` is what its
     pods ask for, by resource, and `board` whether the run has a TensorBoard.
     """
 
@@ -93,6 +94,7 @@ class SlimJob(TypedDict):
     status: Mapping[str, Any]
     cleanPolicy: str
     startingDeadline: float | None
+    inQueue: bool
     leaves: bool
     requests: Mapping[str, str]
     board: bool
@@ -166,6 +168,7 @@ def slim_job(job: Object) -> SlimJob:
         "status": _status(job, annotations),
         "cleanPolicy": clean_policy(job),
         "startingDeadline": starting_deadline(job),
+        "inQueue": bool({"gang", "queue"} & (submitted(job, "spec", "scheduling") or {}).keys()),
         "leaves": leaves(job),
         "requests": _requests(job),
         "board": submitted(job, "spec", "tensorboard") is not None,
@@ -397,6 +400,12 @@ class RunState:
         return pods
 
     @property
+    def has_starting_deadline(self) -> bool:
+        """Whether the file says how long a start may take, and no queue or gang may take longer."""
+        primary = self.primary
+        return primary is not None and primary["startingDeadline"] is not None and not primary["inQueue"]
+
+    @property
     def stands_still(self) -> bool:
         """Whether the run goes on, and none of its pods does, or those that do are being deleted."""
         primary = self.primary
@@ -510,6 +519,8 @@ class RunState:
         if not waiting:
             return role
         (reason, message), count = waiting.most_common(1)[0]
+        if reason == _GATED and self.queue:
+            message = f"waits for admission by queue {self.queue}"
         if resource := lacking(message):
             message += self._asked(resource)
         if role.desired > 1:
