@@ -32,7 +32,7 @@ LABEL_LENGTH: Final = 63
 DOMAIN: Final = "tf-launcher.dev"
 """The prefix of the project's own labels and annotations."""
 
-ROLES: Final = ("chief", "worker", "ps", "evaluator", "dispatcher", "data-worker")
+ROLES: Final = ("chief", "worker", "extra-worker", "ps", "evaluator", "dispatcher", "data-worker")
 """As the command line and the addresses have them. `launcher.config.spec.RoleName` is their type."""
 
 CONTAINER: Final = "tensorflow"

@@ -72,7 +72,8 @@ def plan(loaded: Loaded, run_id: str = "", *, as_jobset: bool = False) -> Plan:
             raise SpecError([loaded.problem(("spec", "worker", "minReplicas"), message)])
     program = source.read(loaded)
     made = _plan(loaded, planned, program, run_id)
-    if as_jobset or roles.gang(loaded.cluster.spec) != "Kueue":
+    # A JobSet is one workload of Kueue's, whose number of pods does not change.
+    if as_jobset or roles.gang(loaded.cluster.spec) != "Kueue" or planned.elastic is not None:
         return made
     other = dataclasses.replace(planned, jobset=True)
     _check_name(loaded, other)

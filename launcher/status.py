@@ -25,7 +25,7 @@ from launcher.object_names import (
 from worker.contract.environment import ARCHIVE
 from worker.contract.records import EVENTS, Content, Event, Failed, Record, Restarted
 from worker.contract.run_config import ElasticWorkers
-from worker.contract.task_names import pod_name
+from worker.contract.task_names import EXTRA_WORKER, pod_name
 
 INDEX_KEY: Final = "batch.kubernetes.io/job-completion-index"
 """Label and annotation of an Indexed Job's pods."""
@@ -140,6 +140,8 @@ class RoleStatus:
     @property
     def least(self) -> int:
         """How many tasks the run needs of the role."""
+        if self.role == EXTRA_WORKER:
+            return 0
         return self.desired if self.elastic is None else min(self.elastic.min, self.desired)
 
 
@@ -438,7 +440,8 @@ def _tasks(jobs: Sequence[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]])
 
 
 def _is_scaled_away(job: Mapping[str, Any], task: TaskStatus) -> bool:
-    return elastic(job) is not None and task.index >= (job["spec"].get("completions") or 1)
+    comes_and_goes = elastic(job) is not None or task.role == EXTRA_WORKER
+    return comes_and_goes and task.index >= (job["spec"].get("completions") or 1)
 
 
 def _by_task(

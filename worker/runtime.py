@@ -31,6 +31,7 @@ from worker.contract.version import VERSION
 from worker.failures import Failure, classify, program_error
 from worker.imports import import_tensorflow
 from worker.parameter_server import server
+from worker.peers import admitted_alone
 from worker.precheck import measurements
 from worker.process.processors import thread_variables
 from worker.process.sigterm import leave_on_signal
@@ -63,6 +64,9 @@ def main(arguments: Sequence[str]) -> int:
         task = from_environment()
         _check_version(task)
         _check_bucket(task)
+        if task.is_extra:
+            leave_on_signal()
+            admitted_alone.wait_for_chief(task, lambda doing: reporter.emit(Doing(doing)))
         environment.update(prepare_program(task, reporter))
     except Failure as failure:
         reporter.failed(failure)
@@ -184,8 +188,9 @@ def _elastic(task: Task) -> Elastic | None:
         address=task.address,
         chief=task.cluster["chief"][0],
         workers=task.elastic,
-        seconds=task.config.starting_deadline_seconds,
+        seconds=admitted_alone.patience(task, task.config.starting_deadline_seconds),
         stop_seconds=task.config.stall_seconds,
+        is_extra=task.is_extra,
     )
 
 

@@ -13,7 +13,7 @@ from worker.contract.environment import Env
 from worker.contract.exit_codes import ExitCode
 from worker.contract.run_config import GRACE_SECONDS, ElasticWorkers, RunConfig, elastic_workers
 from worker.contract.strategies import STRATEGIES
-from worker.contract.task_names import TaskFile, pod_name, task_file
+from worker.contract.task_names import EXTRA_WORKER, TaskFile, task_file, task_type
 from worker.failures import Failure
 
 
@@ -87,7 +87,7 @@ class Task:
     def pod(self, role: str, index: int) -> str:
         """Returns the pod name of a task of `cluster`."""
         pods = self.generation.pods if self.generation is not None else {}
-        return pods.get((role, index)) or pod_name(self.config.run, role, index)
+        return pods.get((role, index)) or self.config.pod_name(role, index)
 
     def file(self, name: TaskFile) -> Path | None:
         """Returns the path of a file of this task's, None where it has no directory."""
@@ -101,6 +101,11 @@ class Task:
     def serves(self) -> bool:
         """Returns whether this task only runs a TensorFlow server, for a coordinator."""
         return self.config.is_coordinated and self.role in STRATEGIES[self.config.strategy].servers
+
+    @property
+    def is_extra(self) -> bool:
+        """Returns whether a queue admits this task by itself. `index` must be that of its pod."""
+        return self.role == "worker" and self.index >= self.config.first_extra_worker > 0
 
     @property
     def is_primary(self) -> bool:
@@ -130,6 +135,8 @@ def from_environment() -> Task:
         raise _misuse(f"{Env.CONFIG}={path}: {error}") from error
     _assemble_tf_config()
     document = _tf_config()
+    if config.first_extra_worker:
+        _count_among_workers(document, config.first_extra_worker)
     task = document.get("task", {})
     role = task.get("type") or os.environ.get(Env.ROLE) or "chief"
     index = task.get("index", os.environ.get(Env.TASK_INDEX, "0"))
@@ -170,6 +177,20 @@ def _assemble_tf_config() -> None:
         raise _misuse(f"{Env.CLUSTER_FILE}={path}: {error}") from error
     # The limit of 128 KiB is that of execve; a process may set a longer variable for itself.
     os.environ[Env.TF_CONFIG] = json.dumps({"cluster": cluster, "task": task})
+
+
+def _count_among_workers(document: dict[str, Any], first: int) -> None:
+    """Gives an extra worker its number among all workers, which Kubernetes cannot compute, in `document` and
+    in TF_CONFIG.
+    """
+    task, cluster = document.get("task", {}), document.get("cluster", {})
+    if task.get("type") != EXTRA_WORKER:
+        return
+    task.update(type=task_type(EXTRA_WORKER), index=first + int(task["index"]))
+    if EXTRA_WORKER in cluster:
+        (address,) = cluster.pop(EXTRA_WORKER).values()
+        cluster[task["type"]] = {str(task["index"]): address}
+    os.environ[Env.TF_CONFIG] = json.dumps(document)
 
 
 def _tf_config() -> dict[str, Any]:

@@ -12,7 +12,7 @@ from launcher.errors import ConflictError
 from launcher.lists_and_counts import counted
 from launcher.object_names import PROGRAM, ROLE_LABEL
 from launcher.status import condition, elastic, is_primary, labels_of
-from worker.contract.task_names import DATA_WORKER
+from worker.contract.task_names import DATA_WORKER, EXTRA_WORKER
 
 _AGAIN = "submit it again with --replace and another spec.dataService.workers"
 
@@ -43,17 +43,26 @@ _ROLES: Final = {
 SCALABLE: Final = tuple(_ROLES)
 
 
-def job_of(
-    run: str, jobs: Sequence[Mapping[str, Any]], role: str, workers: int, options: str = ""
-) -> Mapping[str, Any]:
-    """The Job to change so that the run has this many tasks of the role, one of SCALABLE. Raises
-    ConflictError, with the reason, where that cannot be. `options` are those with which a command finds the
-    run.
+@dataclass(frozen=True)
+class Change:
+    """The Job to change, the number of tasks that it is to have, and how many the role has before. In a queue
+    of Kueue's, the workers that the run needs have a Job of their own, which keeps its number.
+    """
+
+    job: Mapping[str, Any]
+    completions: int
+    before: int
+
+
+def change(run: str, jobs: Sequence[Mapping[str, Any]], role: str, workers: int, options: str = "") -> Change:
+    """What gives the run this many tasks of the role, one of SCALABLE. Raises ConflictError, with the reason,
+    where that cannot be. `options` are those with which a command finds the run.
     """
     if role not in _ROLES:
         raise ConflictError(f"role {role} cannot be scaled, only {' and '.join(SCALABLE)}")
     words = _ROLES[role]
-    job = next((job for job in jobs if labels_of(job).get(ROLE_LABEL) == role), None)
+    by_role = {labels_of(job).get(ROLE_LABEL): job for job in jobs}
+    job = by_role.get(role)
     if job is None:
         raise ConflictError(f"run {run} has no {words.noun}s, so their number cannot be changed")
     allowed = elastic(job)
@@ -68,16 +77,22 @@ def job_of(
             f"run {run} is suspended, so it cannot be scaled",
             f"Resume it first, with: {PROGRAM} resume {run}{options}",
         )
-    if _has_ended(job):
+    extra = by_role.get(EXTRA_WORKER) if role == "worker" else None
+    if _has_ended(extra or job):
         raise ConflictError(
             f"all {words.noun}s of run {run} have failed for good, so it cannot be scaled",
             f"`{PROGRAM} status {run}{options}` says why; correct it, and submit the run again.",
         )
-    if not allowed.min <= workers <= allowed.max:
+    # A Job of no tasks would be complete.
+    least = allowed.min if extra is None else replicas(job) + 1
+    if not least <= workers <= allowed.max:
         raise ConflictError(
-            f"run {run} can have {allowed.min} to {allowed.max} {words.noun}s, not {workers}", words.limits
+            f"run {run} can have {least} to {allowed.max} {words.noun}s, not {workers}",
+            words.limits if extra is None else f"{words.limits} In a queue, one more than minReplicas stays.",
         )
-    return job
+    if extra is None:
+        return Change(job, workers, replicas(job))
+    return Change(extra, workers - replicas(job), replicas(job) + replicas(extra))
 
 
 def replicas(job: Mapping[str, Any]) -> int:
@@ -95,11 +110,11 @@ def counted_tasks(number: int, role: str) -> str:
     return counted(number, _ROLES[role].noun)
 
 
-def outrun(run: str, job: Mapping[str, Any], options: str = "") -> ConflictError:
-    """The error for a run that was scaled while it was to be scaled. `job` is as it is now."""
+def outrun(run: str, role: str, replicas_now: int, options: str = "") -> ConflictError:
+    """The error for a run that was scaled while it was to be scaled."""
     return ConflictError(
         f"run {run} was scaled by somebody else meanwhile: it is to have "
-        f"{counted_tasks(replicas(job), job['metadata']['labels'][ROLE_LABEL])} now",
+        f"{counted_tasks(replicas_now, role)} now",
         f"`{PROGRAM} status {run}{options}` shows it; scale it again, if that is not what you want.",
     )
 

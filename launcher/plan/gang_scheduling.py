@@ -17,6 +17,7 @@ from launcher.object_names import GROUP_LABEL, QUEUE_LABEL
 from launcher.plan import roles
 from launcher.plan.topology import Topology, templates
 from worker.contract.strategies import Loss, loss
+from worker.contract.task_names import EXTRA_WORKER
 
 SCHEDULERS: Final[dict[Gang, str]] = {
     "Volcano": "volcano",
@@ -103,9 +104,11 @@ def membership(topology: Topology, role: RoleName) -> tuple[dict[str, str], dict
     """
     gang = roles.gang(topology.cluster.spec)
     if gang == "Kueue" and not topology.jobset:
-        total = sum(role.replicas for role in topology.roles)
-        labels = {**queue_labels(topology.cluster.spec), GROUP_LABEL: topology.run}
-        return labels, {"kueue.x-k8s.io/pod-group-total-count": str(total)}
+        labels = queue_labels(topology.cluster.spec)
+        if role == EXTRA_WORKER:
+            return labels, {}  # each a workload of its own
+        total = sum(each.replicas for each in topology.roles if each.name != EXTRA_WORKER)
+        return {**labels, GROUP_LABEL: topology.run}, {"kueue.x-k8s.io/pod-group-total-count": str(total)}
     if not _is_member(topology, role):
         return {}, {}
     if gang == "Volcano":

@@ -10,6 +10,7 @@ from launcher.plan.roles import ResolvedRole
 from launcher.plan.topology import Topology
 from worker.contract.exit_codes import ExitCode
 from worker.contract.strategies import Loss, loss
+from worker.contract.task_names import EXTRA_WORKER
 
 UNLIMITED: Final = 2**31 - 1
 """Retries if there is no limit: the largest number that a Job accepts."""
@@ -19,7 +20,9 @@ Object = dict[str, Any]
 
 def _survives_a_task(topology: Topology, role: ResolvedRole) -> bool:
     """Whether the run goes on when a task of the role has failed for good."""
-    return role.elastic is not None or loss(topology.cluster.spec.strategy, role.name) is Loss.SPARED
+    if role.elastic is not None or role.name == EXTRA_WORKER:
+        return True
+    return loss(topology.cluster.spec.strategy, role.name) is Loss.SPARED
 
 
 def retries(topology: Topology, role: ResolvedRole) -> dict[str, Any]:

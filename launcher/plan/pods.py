@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -32,8 +33,8 @@ from launcher.plan.roles import (
 from launcher.plan.topology import INDEX, Topology
 from worker.contract.environment import ARCHIVE, GIT_KEYS, GRPC_FAIL_FAST, HUGE_PAGES, Env
 from worker.contract.run_config import GRACE_SECONDS, DataService, FetchedSource, Precheck, RunConfig
-from worker.contract.strategies import BESIDE, STRATEGIES
-from worker.contract.task_names import DATA_WORKER, DISPATCHER
+from worker.contract.strategies import STRATEGIES
+from worker.contract.task_names import DATA_WORKER, DISPATCHER, EXTRA_WORKER, task_type
 
 RUN_FILE: Final = "run.json"
 CLUSTER_FILE: Final = "cluster.json"
@@ -178,7 +179,7 @@ def run_config(topology: Topology, run_id: str, source: ProgramFiles | None = No
         keras=spec.program.keras if spec.program else None,
         parameters=spec.program.parameters if spec.program else {},
         model_dir=spec.model_dir,
-        replicas={role.name: role.replicas for role in topology.roles},
+        replicas=_replicas(topology),
         # Under TPU a claim is one for chips.
         gpus={role.name: role.gpus for role in topology.roles if role.gpus and not strategy.on_slice},
         allow_cpu=[role.name for role in topology.roles if role.given.allow_cpu],
@@ -200,14 +201,21 @@ def run_config(topology: Topology, run_id: str, source: ProgramFiles | None = No
         tracking=spec.tracking.model_dump(exclude_none=True) if spec.tracking else {},
         cpu_requests={role.name: role.cpu_request for role in topology.roles if role.cpu_request},
         precheck=_precheck(topology),
+        first_extra_worker=topology.first_extra_worker,
     )
+
+
+def _replicas(topology: Topology) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for role in topology.roles:
+        counts[task_type(role.name)] += role.replicas
+    return dict(counts)
 
 
 def _precheck(topology: Topology) -> Precheck | None:
     if topology.cluster.spec.prechecks is None:
         return None
-    addresses = topology.addresses.items()
-    return Precheck({name: each for name, each in addresses if name not in BESIDE})
+    return Precheck(topology.training_cluster)
 
 
 def _fetched(topology: Topology, source: ProgramFiles | None) -> FetchedSource | None:
@@ -251,7 +259,10 @@ def job_plan(topology: Topology, role: ResolvedRole, source: ProgramFiles | None
         annotations[object_names.PRIMARY_ANNOTATION] = "true"
         annotations[object_names.SPEC_ANNOTATION] = topology.cluster.model_dump_json(exclude_defaults=True)
     elif role.elastic is not None:
-        annotations[object_names.ELASTIC_ANNOTATION] = role.elastic.to_json()
+        elastic = topology.elastic if role.name == "worker" and topology.elastic else role.elastic
+        annotations[object_names.ELASTIC_ANNOTATION] = elastic.to_json()
+    elif role.name == EXTRA_WORKER:
+        annotations[object_names.NEEDED_ANNOTATION] = "false"
     elif roles.is_custom(topology.cluster.spec):
         needed = not job_failures.goes_on_without(topology, role)
         annotations[object_names.NEEDED_ANNOTATION] = "true" if needed else "false"

@@ -4,6 +4,7 @@ them.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections.abc import Mapping
@@ -33,7 +34,7 @@ from launcher.quantities import quantity
 from worker.contract.environment import ARCHIVE, PORT
 from worker.contract.run_config import GRACE_SECONDS, ElasticWorkers
 from worker.contract.strategies import BESIDE, STRATEGIES, Kind
-from worker.contract.task_names import DATA_WORKER, DISPATCHER
+from worker.contract.task_names import DATA_WORKER, DISPATCHER, EXTRA_WORKER, task_type
 
 DEFAULT_IMAGE: Final = "tf-launcher-worker:dev"
 """What `make images` builds."""
@@ -109,7 +110,7 @@ class ResolvedRole:
     @property
     def field(self) -> str:
         """The field of `spec` that gives it."""
-        return "dataService" if self.name in DATA_ROLES else self.name
+        return "dataService" if self.name in DATA_ROLES else task_type(self.name)
 
     @property
     def elastic(self) -> ElasticWorkers | None:
@@ -117,6 +118,11 @@ class ResolvedRole:
         if self.min_replicas is None:
             return None
         return ElasticWorkers(self.min_replicas, self.max_replicas, self.replicas)
+
+    @property
+    def has_extra(self) -> bool:
+        """Whether it has more tasks than the run needs."""
+        return self.min_replicas is not None and self.min_replicas < self.replicas
 
     def patched(self, pod: Mapping[str, Any]) -> Object:
         """The pod template with the podTemplates over it."""
@@ -277,6 +283,18 @@ def of_data_service(service: DataService, *, fixed: bool) -> tuple[tuple[RoleNam
     )
 
 
+def parted(worker: ResolvedRole) -> tuple[ResolvedRole, ResolvedRole]:
+    """Elastic workers as two roles: those that the run needs, which a queue admits with it, and the others,
+    which it admits one by one.
+    """
+    least = worker.min_replicas or worker.replicas
+    more, most = worker.replicas - least, worker.max_replicas - least
+    extra = dataclasses.replace(
+        worker, name=EXTRA_WORKER, replicas=more, min_replicas=None, max_replicas=most
+    )
+    return dataclasses.replace(worker, replicas=least, max_replicas=least), extra
+
+
 def present(fields: Mapping[str, Any]) -> Object:
     """The fields that are not empty."""
     return {name: value for name, value in fields.items() if value not in (None, {}, [], ())}
@@ -350,7 +368,7 @@ def covers(mount_path: str, path: str) -> bool:
 
 
 def _runs_code(spec: Spec, role: RoleName) -> bool:
-    return role not in (*DATA_ROLES, "ps", *STRATEGIES[spec.strategy].servers)
+    return task_type(role) not in (*DATA_ROLES, "ps", *STRATEGIES[spec.strategy].servers)
 
 
 def _packages(spec: Spec, role: RoleName) -> str | None:
@@ -363,7 +381,8 @@ def _packages(spec: Spec, role: RoleName) -> str | None:
 def _trains(spec: Spec, role: RoleName) -> bool:
     """Whether its tasks hold the state of the training; a worker of a coordinator has none of it."""
     strategy = STRATEGIES[spec.strategy]
-    return role in strategy.losses and (role == "ps" or role not in strategy.servers)
+    name = task_type(role)
+    return name in strategy.losses and (name == "ps" or name not in strategy.servers)
 
 
 def _touches_model_dir(spec: Spec, role: RoleName) -> bool:
@@ -374,4 +393,4 @@ def _touches_model_dir(spec: Spec, role: RoleName) -> bool:
         return False
     if role == DISPATCHER:
         return (spec.model_dir or "").startswith("/")
-    return role not in STRATEGIES[spec.strategy].servers
+    return task_type(role) not in STRATEGIES[spec.strategy].servers

@@ -18,6 +18,7 @@ from launcher.plan.roles import DATA_ROLES, ResolvedRole
 from worker.contract.environment import Env
 from worker.contract.run_config import ElasticWorkers
 from worker.contract.strategies import BESIDE, STRATEGIES, Kind
+from worker.contract.task_names import EXTRA_WORKER, task_type
 
 INDEX: Final = f"$({Env.TASK_INDEX})"
 """Replaced by Kubernetes in every pod with the pod's own index."""
@@ -112,7 +113,17 @@ class Topology:
     @property
     def elastic(self) -> ElasticWorkers | None:
         """How many workers there may be; None where the run is not elastic."""
-        return next((role.elastic for role in self.roles if role.name == "worker"), None)
+        workers = [role for role in self.roles if task_type(role.name) == "worker"]
+        if not workers or workers[0].elastic is None:
+            return None
+        most, replicas = sum(each.max_replicas for each in workers), sum(each.replicas for each in workers)
+        return ElasticWorkers(workers[0].elastic.min, most, replicas)
+
+    @property
+    def first_extra_worker(self) -> int:
+        """The number of the first worker that a queue admits by itself, 0 where there are none."""
+        has_some = any(role.name == EXTRA_WORKER for role in self.roles)
+        return self.role("worker").replicas if has_some else 0
 
     @cached_property
     def addresses(self) -> dict[RoleName, list[str]]:
@@ -136,15 +147,15 @@ class Topology:
         Never the evaluator: listed, it hangs TensorFlow's coordinator. Nor the data service, which is no part
         of the cluster.
         """
-        return {
-            self._task_type(name): addresses
-            for name, addresses in self.addresses.items()
-            if name not in BESIDE
-        }
+        cluster: dict[str, list[str]] = {}
+        for name, addresses in self.addresses.items():
+            if name not in BESIDE:
+                cluster.setdefault(self._task_type(name), []).extend(addresses)
+        return cluster
 
     def _task_type(self, role: RoleName) -> str:
         """What TF_CONFIG calls the role."""
-        return (role == "chief" and self.cluster.spec.strategy_options.chief_task_type) or role
+        return (role == "chief" and self.cluster.spec.strategy_options.chief_task_type) or task_type(role)
 
     @property
     def alone(self) -> bool:
@@ -181,7 +192,9 @@ class Topology:
         if self.alone:
             return None
         if self.sees_all(role):
-            return _tf_config(self.training_cluster, self._task_type(role), cloud=custom)
+            # The runtime of an extra worker computes its number among all workers.
+            name = role if role == EXTRA_WORKER else self._task_type(role)
+            return _tf_config(self.training_cluster, name, cloud=custom)
         itself: dict[str, Any] = {role: {INDEX: self.address(role, INDEX)}}
         if custom and role == "worker" and "ps" in self.training_cluster:
             itself["ps"] = self.training_cluster["ps"]
@@ -224,8 +237,13 @@ def build(cluster: TrainingCluster, *, jobset: bool = False) -> Topology:
     there may be none.
     """
     spec = cluster.spec
-    present = _present(spec, fixed=jobset or roles.gang(spec) == "Kueue")
-    return Topology(cluster, tuple(roles.resolve(spec, name, role) for name, role in present), jobset)
+    queued = roles.gang(spec) == "Kueue"
+    resolved: list[ResolvedRole] = []
+    for name, role in _present(spec, fixed=jobset or queued):
+        each = roles.resolve(spec, name, role)
+        parts = queued and not jobset and name == "worker" and each.has_extra
+        resolved += roles.parted(each) if parts else [each]
+    return Topology(cluster, tuple(resolved), jobset)
 
 
 def _present(spec: Spec, *, fixed: bool) -> tuple[tuple[RoleName, Role], ...]:

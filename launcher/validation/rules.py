@@ -183,6 +183,12 @@ def _elastic(planned: Topology) -> Iterator[Violation]:
             f"expected at most replicas, {worker.replicas}: the run would wait for workers that never come"
         )
         yield (*here, "minReplicas"), message
+    if least == worker.replicas < (most or 0) and roles.gang(spec) == "Kueue":
+        message = (
+            f"expected less than replicas, {worker.replicas}: Kueue admits so many together, and the others "
+            "one by one"
+        )
+        yield (*here, "minReplicas"), message
     if most is not None and most < worker.replicas:
         yield (*here, "maxReplicas"), f"expected at least replicas, {worker.replicas}"
     if spec.sparse_cluster_spec is False:
@@ -229,8 +235,6 @@ def _fixed(spec: Spec) -> str:
         return "Custom runs the image's own command, which keeps to the workers in its TF_CONFIG"
     if STRATEGIES[spec.strategy].kind is Kind.ONE_TASK:
         return f"{spec.strategy} trains in one process"
-    if roles.gang(spec) == "Kueue":
-        return "Kueue admits a run with a number of pods that does not change"
     if spec.mode != "Train":
         return f"only a training lets workers come and go, and the mode is {spec.mode}"
     return ""

@@ -8,6 +8,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from launcher.status import ADMISSION
 from tests.api.plain_requests import wait_for
 from tests.kind import endless
@@ -107,6 +109,41 @@ def test_a_run_is_suspended_and_resumed_by_its_queue(runs: Runs, queues: Queues,
     assert runs.of("resume", run=FIRST).returncode == 0
     endless.trains_on(runs, FIRST)
     assert first_epoch(runs, FIRST) >= 1
+    endless.finish(runs, FIRST)
+    queues.free()
+
+
+@pytest.mark.timeout(1200)
+def test_an_elastic_run_begins_with_what_it_needs_and_has_others_as_the_queue_allows(
+    runs: Runs, queues: Queues, tmp_path: Path
+) -> None:
+    def ready(role: str) -> int:
+        return next(int(each["ready"]) for each in state(runs, FIRST)["roles"] if each["role"] == role)
+
+    queues.make("400m")
+    elastic = {**SPEC, "worker": {"replicas": 4, "minReplicas": 1}}
+    (tmp_path / FIRST).mkdir()
+    endless.submit(runs, tmp_path / FIRST, run=FIRST, **elastic)
+    # Chief and worker are admitted together, and two of three others have room.
+    assert wait_for(lambda: ready("extra-worker") == 2, 90), state(runs, FIRST)
+    endless.trains_on(runs, FIRST)
+    assert queues.used()["cpu"] == "400m"
+
+    # Of the chief with its worker, and the extra workers, Kueue may preempt either. Those leave then.
+    submit(runs, tmp_path, SECOND, labels=queues.urgent)
+    endless.trains_on(runs, SECOND)
+    assert wait_for(lambda: ready("extra-worker") == 0 and ready("chief") == 1, 180), state(runs, FIRST)
+    endless.trains_on(runs, FIRST)
+    endless.finish(runs, SECOND)
+    assert wait_for(lambda: ready("extra-worker") == 2, 120), state(runs, FIRST)
+    endless.trains_on(runs, FIRST)
+    assert {role["failed"] for role in state(runs, FIRST)["roles"] if role["role"] != "extra-worker"} == {0}
+
+    assert runs.of("suspend", run=FIRST).returncode == 0
+    waits(runs, FIRST, "it is held back")
+    queues.free()
+    assert runs.of("resume", run=FIRST).returncode == 0
+    endless.trains_on(runs, FIRST)
     endless.finish(runs, FIRST)
     queues.free()
 

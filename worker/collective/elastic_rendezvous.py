@@ -45,7 +45,8 @@ _LOST_AFTER = 5
 class Elastic:
     """What the supervisor of a task of an elastic collective knows: its pod's name, `role` and `index`, its
     own `address` and that of its `chief`. It waits for its chief, and the chief for the least number of
-    workers, at most `seconds`. Tasks that stop in order have `stop_seconds`.
+    workers, at most `seconds`. Tasks that stop in order have `stop_seconds`. For `is_extra` see
+    `peers.admitted_alone`.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Elastic:
     workers: ElasticWorkers
     seconds: float
     stop_seconds: float
+    is_extra: bool = False
 
 
 class Member:

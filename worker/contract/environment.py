@@ -50,8 +50,8 @@ class Env:
     TASK_INDEX: Final = "TASK_INDEX"
     """The pod's completion index; TF_CONFIG refers to it as `$(TASK_INDEX)`."""
     ROLE: Final = "TF_LAUNCHER_ROLE"
-    """chief, worker, ps, evaluator, dispatcher or data-worker; it is set also where a task has no
-    TF_CONFIG.
+    """chief, worker, extra-worker, ps, evaluator, dispatcher or data-worker; it is set also where a task has
+    no TF_CONFIG.
     """
     CONFIG: Final = "TF_LAUNCHER_CONFIG"
     """The path of the `RunConfig` document (JSON)."""

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final
 from worker.contract.environment import Env
 from worker.contract.json_values import count
 from worker.contract.strategies import STRATEGIES, Kind
+from worker.contract.task_names import EXTRA_WORKER, pod_name
 from worker.contract.version import VERSION
 
 GRACE_SECONDS: Final = 30
@@ -132,6 +133,7 @@ _LEFT_OUT: Final = (
     "tracking",
     "cpu_requests",
     "precheck",
+    "first_extra_worker",
 )
 _FOR_CHECKPOINTS: Final = ("evaluator_memory", "ps_memory", "checkpoints")
 
@@ -160,7 +162,8 @@ class RunConfig:
     are the limits of the evaluator and of each ps in bytes, 0 where it has none. `checkpoints` is the spec's,
     as `evaluation` is. `verification` is set in a run of the command `verify` only. `tracking` is the spec's.
     `cpu_requests` has the processors that the pods of a role request, where they request some. `precheck` is
-    None where the tasks measure nothing.
+    None where the tasks measure nothing. `first_extra_worker` is the number of the first worker that a queue
+    admits by itself (EXTRA_WORKER), 0 where there are none.
     """
 
     run: str
@@ -198,6 +201,14 @@ class RunConfig:
     tracking: Mapping[str, Any] = field(default_factory=dict)
     cpu_requests: Mapping[str, float] = field(default_factory=dict)
     precheck: Precheck | None = None
+    first_extra_worker: int = 0
+
+    def pod_name(self, task_type: str, index: int) -> str:
+        """Returns the pod name of a task of TF_CONFIG's cluster."""
+        extra = index - self.first_extra_worker
+        if task_type == "worker" and self.first_extra_worker and extra >= 0:
+            return pod_name(self.run, EXTRA_WORKER, extra)
+        return pod_name(self.run, task_type, index)
 
     @property
     def trained(self) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final, Literal, NamedTuple
 
-from worker.contract.task_names import DATA_WORKER, DISPATCHER
+from worker.contract.task_names import DATA_WORKER, DISPATCHER, EXTRA_WORKER, task_type
 
 StrategyName = Literal[
     "OneDevice", "Mirrored", "MultiWorkerMirrored", "ParameterServer", "CentralStorage", "TPU", "Custom"
@@ -131,13 +131,15 @@ BESIDE: Final[Mapping[str, Loss]] = {
 
 SERVING: Final = frozenset(
     role
-    for losses in (BESIDE, *(strategy.losses for strategy in STRATEGIES.values()))
+    for losses in (BESIDE, {EXTRA_WORKER: Loss.SPARED}, *(each.losses for each in STRATEGIES.values()))
     for role, loss in losses.items()
     if role != "chief" and loss is not Loss.NOTHING
 )
-"""The roles that work for the primary. The run fails without them; nothing needs them once it has ended."""
+"""The roles that work for the primary. The run fails without them, unless their Job says that it does not;
+nothing needs them once it has ended.
+"""
 
 
 def loss(strategy: str, role: str) -> Loss:
     """Returns what the loss of a task of the role is for the others."""
-    return BESIDE.get(role) or STRATEGIES[strategy].losses[role]
+    return BESIDE.get(role) or STRATEGIES[strategy].losses[task_type(role)]

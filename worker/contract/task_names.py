@@ -9,6 +9,16 @@ DISPATCHER: Final = "dispatcher"
 DATA_WORKER: Final = "data-worker"
 """The roles of the data service (`spec.dataService`)."""
 
+EXTRA_WORKER: Final = "extra-worker"
+"""The role of the workers beyond minReplicas, where a queue admits each of them by itself. TensorFlow takes
+them for workers like the others, whose numbers follow on those.
+"""
+
+
+def task_type(role: str) -> str:
+    """Returns the role of TF_CONFIG that a role of the run has."""
+    return "worker" if role == EXTRA_WORKER else role
+
 
 def in_names(role: str) -> str:
     """Returns the role as a part of the names of its Job and pods. It has no hyphen: the data workers of a

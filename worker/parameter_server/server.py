@@ -23,7 +23,7 @@ from worker.contract.records import Done, Ready, WasReleased
 from worker.contract.task_names import TaskFile
 from worker.failures import lost_chief
 from worker.imports import import_tensorflow
-from worker.peers import probes
+from worker.peers import admitted_alone, probes
 from worker.peers.chief_watch import ChiefWatch
 from worker.process.watch import Watch, stalled
 from worker.reporting import Reporter
@@ -118,17 +118,15 @@ def _until_released(task: Task, watch: Watch, look: Callable[[], None]) -> str:
     """Returns the outcome that the chief has written. `look` is called in each round."""
     path = task.file("released")
     config = task.config
-    chief = (
-        ChiefWatch(config.chief_address, config.chief_lost_seconds, config.starting_deadline_seconds)
-        if config.chief_address
-        else None
-    )
+    patience = admitted_alone.patience(task, config.chief_lost_seconds)
+    starting = admitted_alone.patience(task, config.starting_deadline_seconds)
+    chief = ChiefWatch(config.chief_address, patience, starting) if config.chief_address else None
     sigterm = _Sigterm(task, chief)
     while True:
         if path is not None and path.exists():
             return _outcome(path)
         if chief is not None and chief.lost:
-            raise lost_chief(config.chief_lost_seconds)
+            raise admitted_alone.gives_way(patience) if task.is_extra else lost_chief(patience)
         sigterm.look()
         look()
         watch.alive()

@@ -311,9 +311,12 @@ class State:
         actions = (Emit(Doing(f"waiting for {waits_for}")),) if waits_for != self.waits_for else ()
         if since is None or now - since < self.elastic.seconds:
             return state, actions
-        message = f"waited {self.elastic.seconds:.0f} s for {waits_for} (startingDeadlineSeconds)"
-        failed = Failed(message, "", ExitCode.RETRYABLE)
-        return replace(state, exit_code=ExitCode.RETRYABLE), (*actions, Emit(failed))
+        if self.elastic.is_extra:
+            why, code = "leaves its place in the queue", ExitCode.PREEMPTED
+        else:
+            why, code = "startingDeadlineSeconds", ExitCode.RETRYABLE
+        failed = Failed(f"waited {self.elastic.seconds:.0f} s for {waits_for} ({why})", "", code)
+        return replace(state, exit_code=code), (*actions, Emit(failed))
 
     def pause(self, now: float) -> float:
         """Returns how many seconds later `looked` must be called at the latest."""

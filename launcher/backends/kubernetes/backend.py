@@ -35,6 +35,7 @@ from launcher.backends.run_facts import clean_policy, no_model_directory, submit
 from launcher.errors import BackendError, ConflictError, NotFoundError
 from launcher.object_names import ROLE_LABEL, RUN_LABEL
 from worker.contract import orders
+from worker.contract.task_names import EXTRA_WORKER
 
 if TYPE_CHECKING:
     from launcher.backends.kubernetes.run_end.enforcement import CleanUpSettings
@@ -307,15 +308,15 @@ class KubernetesBackend:
         options = self.options(namespace)
         seen: int | None = None
         for attempt in range(_SCALE_TRIES):
-            job = scalable_roles.job_of(run, self._jobs(run, namespace)[0], role, workers, options)
-            before = scalable_roles.replicas(job)
+            change = scalable_roles.change(run, self._jobs(run, namespace)[0], role, workers, options)
+            job, before = change.job, change.before
             if seen is not None and seen != before:
-                raise scalable_roles.outrun(run, job, options)
+                raise scalable_roles.outrun(run, role, before, options)
             if before == workers:
                 return before
             patch = {
                 "metadata": {"resourceVersion": job["metadata"]["resourceVersion"]},
-                "spec": {"completions": workers, "parallelism": workers},
+                "spec": {"completions": change.completions, "parallelism": change.completions},
             }
             try:
                 self._client.merge("Job", namespace, job["metadata"]["name"], patch)
@@ -498,6 +499,7 @@ class KubernetesBackend:
         from launcher.backends.kubernetes.run_end import stopping
         from launcher.backends.kubernetes.state import jobsets, kueue
         from launcher.backends.kubernetes.state.root_object import RootObject
+        from launcher.status import labels_of
 
         jobs, primary, jobset = self._jobs_and_jobset(run, namespace)
         if stopping.is_over(primary) or (jobset is not None and jobsets.end(jobset)[0]):
@@ -511,8 +513,8 @@ class KubernetesBackend:
                 without = self._move_elsewhere(jobset or primary, jobs if jobset is None else [jobset])
         # Kueue itself starts and stops what it admits, and would undo this.
         if root.queue and kueue.set_active(self._client, namespace, root.workload, active=not suspended):
-            return without
-        if jobset is not None:
+            jobs = [job for job in jobs if labels_of(job).get(ROLE_LABEL) == EXTRA_WORKER]
+        elif jobset is not None:
             self._client.merge("JobSet", namespace, run, {"spec": {"suspend": suspended}})
             return without
         for job in jobs:

@@ -250,20 +250,20 @@ class LocalBackend:
     def scale(self, run: str, namespace: str, workers: int, role: str = "worker") -> int:
         """See `base.Backend.scale`."""
         directory, options = self._directory(run, namespace), self.options(namespace)
-        job = scalable_roles.job_of(run, following.read_jobs(directory), role, workers, options)
-        before, generation = scalable_roles.replicas(job), _generation(job)
+        change = scalable_roles.change(run, following.read_jobs(directory), role, workers, options)
+        before, generation = change.before, _generation(change.job)
         if before == workers:
             return before
-        if not directory.send(f"scale:{job['metadata']['name']}:{workers}:{generation}"):
+        if not directory.send(f"scale:{change.job['metadata']['name']}:{change.completions}:{generation}"):
             raise scalable_roles.ended(run)
         until = time.monotonic() + _ANSWER_SECONDS
-        while _generation(job) == generation:
+        while _generation(change.job) == generation:
             if time.monotonic() >= until:
                 raise self._silent(directory)
             time.sleep(0.02)
-            job = scalable_roles.job_of(run, following.read_jobs(directory), role, workers, options)
-        if scalable_roles.replicas(job) != workers:
-            raise scalable_roles.outrun(run, job, options)
+            change = scalable_roles.change(run, following.read_jobs(directory), role, workers, options)
+        if change.before != workers:
+            raise scalable_roles.outrun(run, role, change.before, options)
         return before
 
     def suspend(self, run: str, namespace: str) -> None:

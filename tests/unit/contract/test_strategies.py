@@ -13,6 +13,7 @@ from launcher.config.spec import RoleName, StrategyOptions, TrainingCluster
 from launcher.plan import gang_scheduling, job_failures, jobset, topology
 from launcher.status import Phase
 from worker.contract.strategies import BESIDE, PARTITIONERS, STRATEGIES, StrategyName
+from worker.contract.task_names import EXTRA_WORKER
 
 
 def test_the_table_has_every_strategy_and_every_option() -> None:
@@ -93,5 +94,5 @@ def test_every_role_that_trains_or_stands_beside_has_its_place_in_the_table() ->
 
 
 def test_the_command_line_and_the_file_know_the_roles_of_the_table() -> None:
-    roles = {role for strategy in STRATEGIES.values() for role in strategy.losses} | set(BESIDE)
+    roles = {role for strategy in STRATEGIES.values() for role in strategy.losses} | {*BESIDE, EXTRA_WORKER}
     assert set(object_names.ROLES) == set(get_args(RoleName)) == roles

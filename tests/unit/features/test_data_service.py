@@ -129,7 +129,7 @@ def test_the_number_of_data_workers_is_fixed_where_it_cannot_change(
         with pytest.raises(
             ConflictError, match="the data workers of run mnist are 3 for as long as"
         ) as caught:
-            scalable_roles.job_of("mnist", [job], DATA_WORKER, 5)
+            scalable_roles.change("mnist", [job], DATA_WORKER, 5)
         assert "--replace" in caught.value.hint
 
 

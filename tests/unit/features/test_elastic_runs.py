@@ -136,7 +136,13 @@ def test_what_may_be(strategy: str) -> None:
             "expected at least 6: an example for the chief and each worker",
         ),
         (MULTI, {}, {"mode": "Evaluate"}, "worker.minReplicas", "only a training"),
-        (MULTI, {}, {"scheduling": {"queue": "team-a"}}, "worker.minReplicas", "Kueue admits"),
+        (
+            MULTI,
+            {"minReplicas": 3},
+            {"scheduling": {"queue": "team-a"}},
+            "worker.minReplicas",
+            "expected less than replicas, 3: Kueue admits so many together",
+        ),
         (
             "ParameterServer",
             {},

@@ -298,3 +298,12 @@ def test_it_says_once_what_it_waits_for_and_for_how_long_at_most() -> None:
     goes_on(waits().waited(1.0, 0, 2.0), Emit(Doing("waiting for the chief")))
     goes_on(waits().waited(None, 0, 2.0), Emit(Doing("waiting for the next generation of workers")))
     goes_on(in_generation().waited(1.0, 0, 99.0))
+
+
+def test_an_extra_worker_leaves_its_place_without_using_up_a_try() -> None:
+    state = waits()
+    assert state.elastic is not None
+    state = replace(state, elastic=replace(state.elastic, is_extra=True))
+    state = goes_on(state.waited(1.0, 0, 2.0), Emit(Doing("waiting for the chief")))
+    failed = Failed("waited 60 s for the chief (leaves its place in the queue)", "", 143)
+    leaves(state.waited(1.0, 0, 61.0), 143, Emit(failed))
