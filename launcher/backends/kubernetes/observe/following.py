@@ -35,6 +35,7 @@ from launcher.backends.latest_records import HEAD_BYTES, LatestRecords, written_
 from launcher.errors import BackendError, NotFoundError
 from launcher.object_names import ROLE_LABEL
 from launcher.status import ATTEMPT_ANNOTATION, Phase, Records, RunStatus, task_of
+from worker.contract.records import Event
 
 Attempt = tuple[str, int, int]
 """Role, index, and which of the task's pods."""
@@ -45,8 +46,10 @@ _PROGRESS_LINES: Final = 100
 _FAILED_TAILS: Final = 8
 """Failed pods of a role whose logs are read; a thousand may fail for the same reason."""
 
-_PAST_SECONDS: Final = 10.0
-"""Before the end of a task whose log is read only since it has failed: what it did earlier is no news."""
+_FAILURE_SECONDS: Final = 10.0
+"""From a failure to the end of its task, whose log is read only since it has failed."""
+_PAST_SECONDS: Final = 2.0
+"""What else such a task did so long before its end is no news."""
 
 _LAST_WORDS_SECONDS: Final = 15.0
 """Time to read the rest of the logs when the run has ended."""
@@ -214,7 +217,10 @@ def _without_past(lines: Sequence[LogLine], failed: Collection[Attempt], status:
     def is_past(line: LogLine) -> bool:
         attempt = (line.role, line.index, line.attempt)
         end = ends.get(attempt) if attempt in failed else None
-        return line.record is not None and end is not None and line.record.time < end - _PAST_SECONDS
+        if line.record is None or end is None:
+            return False
+        seconds = _FAILURE_SECONDS if line.record.event == Event.FAILED else _PAST_SECONDS
+        return line.record.time < end - seconds
 
     return [line for line in lines if not is_past(line)]
 

@@ -22,8 +22,12 @@ def test_what_a_failed_task_did_long_before_its_end_is_no_news() -> None:
     ]
     status = histories.history(pods, []).status
     killed: dict[str, Any] = {"message": "killed", "traceback": "", "exit_code": 75}
-    old = [record(20.0, Event.NOTICE, message="grows"), record(30.0, Event.FAILED, **killed)]
-    new = [record(58.0, Event.FAILED, **killed), LogLine("worker", 0, 0, "what the program printed", None)]
+    old = [
+        record(20.0, Event.NOTICE, message="grows"),
+        record(30.0, Event.FAILED, **killed),
+        record(51.0, Event.NOTICE, message="waits"),
+    ]
+    new = [record(52.0, Event.FAILED, **killed), LogLine("worker", 0, 0, "what the program printed", None)]
     later = [record(20.0, Event.NOTICE, attempt=1, message="a clock that is late")]
     lines = [*old, *new, *later]
     assert following._without_past(lines, {("worker", 0, 0)}, status) == [*new, *later]
