@@ -380,6 +380,41 @@ def test_a_group_of_pods_where_there_is_no_jobset(
     assert api.request("GET", controllers.path("workloads", RUN)).status == 404
 
 
+def test_extra_workers_are_admitted_one_by_one_stopped_and_scaled(
+    api: Api, backend: KubernetesBackend, controllers: Controllers, kubelet: Kubelet, tmp_path: Path
+) -> None:
+    space = kubelet.namespace
+    elastic = "spec.worker={replicas: 3, minReplicas: 1, maxReplicas: 4}"
+    backend.submit(plan(tmp_path, space, QUEUE, elastic), detach=True)
+    pods = kubelet.pending_all(6)
+    extra = [pod for pod in pods if pod["metadata"]["labels"]["tf-launcher.dev/role"] == "extra-worker"]
+    groups = [pod["metadata"]["labels"].get("kueue.x-k8s.io/pod-group-name") for pod in extra]
+    assert groups == [None, None]
+    controllers.workload(RUN, pods[0], group=True)
+    controllers.says(RUN, Admitted=("True", ""))
+    for role in ("chief", "worker", "ps", "evaluator"):
+        kubelet.start(role)
+
+    def job() -> dict[str, Any]:
+        items = {item["metadata"]["name"]: item for item in api.list("Job", space)}
+        return dict(items[f"{RUN}-extraworker"]["spec"])
+
+    assert wait_for(lambda: backend.status(RUN, space).all_run)
+    status = backend.status(RUN, space)
+    assert status.phase is Phase.RUNNING
+    (waiting,) = (role for role in status.roles if role.role == "extra-worker")
+    assert waiting.message == "2 of 2 tasks: waits for admission by queue team-a"
+    assert backend.scale(RUN, space, 4) == 3
+    assert (job()["completions"], job()["parallelism"]) == (3, 3)
+
+    backend.suspend(RUN, space)
+    workload = api.request("GET", controllers.path("workloads", RUN)).body
+    assert (workload["spec"]["active"], job()["suspend"]) == (False, True)
+    backend.resume(RUN, space)
+    workload = api.request("GET", controllers.path("workloads", RUN)).body
+    assert (workload["spec"]["active"], job()["suspend"]) == (True, False)
+
+
 def test_no_such_queue(
     api: Api,
     backend: KubernetesBackend,
