@@ -52,7 +52,10 @@ CASES = [
     ("cp mnist-o", ["mnist-one:"]),
     ("status mnist-one --out", ["--output"]),
     ("status mnist-one -o ", ["json", "name", "wide", "yaml"]),
-    ("logs mnist-one --role ", ["chief", "data-worker", "dispatcher", "evaluator", "ps", "worker"]),
+    (
+        "logs mnist-one --role ",
+        ["chief", "data-worker", "dispatcher", "evaluator", "extra-worker", "ps", "worker"],
+    ),
     ("logs mnist-one wor", ["worker"]),
     ("completion ", ["bash", "fish", "zsh"]),
     ("help comp", ["completion"]),
