@@ -117,6 +117,9 @@ class LoadedProgram:
         """Returns a notice in the words of what the user wrote."""
         return sentence
 
+    def data_ended(self, *, first: bool) -> None:
+        """Is called at the end of each epoch that is a pass through the data; `first`: of the first one."""
+
     def has(self, method: str) -> bool:
         """Returns whether the program defines the optional `method`."""
         return callable(getattr(self._instance, method, None))

@@ -86,6 +86,19 @@ def epoch_steps(
     return steps
 
 
+def counts_end(model: Any, given: Mapping[str, Any], dataset: Any) -> bool:
+    """Returns whether `fit` of one process counts the step that finds the end of `dataset` as one of the
+    optimizer's: TensorFlow carries out what in the graph of a step needs no data, and only there.
+
+    Source: keras 3.15 `TensorFlowTrainer._make_function`.
+    """
+    source = fit_data.of(dataset)
+    size = source.batches if source is not None else int(dataset.cardinality())
+    if given["steps_per_epoch"] is not None or size not in (None, tf.data.UNKNOWN_CARDINALITY):
+        return False
+    return not (model.run_eagerly or model.jit_compile or keras_models.steps_per_execution(model) > 1)
+
+
 def validation(model: Any, given: Mapping[str, Any], left: Any, where: str) -> Data | None:
     """Returns the validation data of the arguments of `fit`, or what was `left` by a split; None where there
     are none.

@@ -148,6 +148,7 @@ class Door:
                 training=training.dataset,
                 evaluation=None if evaluation is None else evaluation.dataset,
                 scored=None if evaluation is None else evaluation.scored,
+                counts_end=data.counts_end(model, given, training.dataset),
                 callbacks=_listed(model, given["callbacks"]),
             )
             parameters = replace(

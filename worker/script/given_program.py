@@ -29,7 +29,7 @@ class GivenProgram(LoadedProgram):
     """The model on which the script has called `method` at `entrypoint`, such as `train.py:31`, and the data.
 
     `training` and `evaluation` are batched datasets, None where there is none; `scored` says how Keras reads
-    the latter.
+    the latter. For `counts_end` see `data.counts_end`.
     """
 
     is_of_one_process = True
@@ -44,6 +44,7 @@ class GivenProgram(LoadedProgram):
         training: Any = None,
         evaluation: Any = None,
         scored: Scored | None = None,
+        counts_end: bool = False,
         callbacks: Sequence[Any] = (),
     ) -> None:
         given = {"train_dataset": training, "evaluation_dataset": evaluation}
@@ -52,6 +53,7 @@ class GivenProgram(LoadedProgram):
         self._callbacks = list(callbacks)
         self._has_callbacks = bool(callbacks)
         self.scored = scored
+        self._counts_end = counts_end
         self.method = method
         self.entrypoint = entrypoint
         self.roots = list(roots)
@@ -76,6 +78,11 @@ class GivenProgram(LoadedProgram):
     def optimizers(self) -> dict[str, Any]:
         """See `LoadedProgram`: the script has none but the model's."""
         return {}
+
+    def data_ended(self, *, first: bool) -> None:
+        """See `LoadedProgram`. After the first epoch Keras 2 knows where the data end."""
+        if self._counts_end and (first or self.is_keras_3):
+            keras_models.count_step(self._model)
 
     def callbacks(self, model: Any) -> list[Any]:
         """See `LoadedProgram`."""

@@ -215,6 +215,20 @@ def _is_optimizer(value: Any) -> bool:
     return of_keras and hasattr(value, "apply_gradients")
 
 
+def count_step(model: Any) -> None:
+    """Has the optimizers of `model` that have made steps count one more, which they have not made. One that
+    scales losses, or adds gradients up, counts by what the step computes.
+    """
+    every = {id(optimizer): optimizer for optimizer in (model.optimizer, *optimizers_of(model).values())}
+    for optimizer in every.values():
+        by_step = hasattr(optimizer, "inner_optimizer") or hasattr(optimizer, "loss_scale")
+        if optimizer is None or by_step or getattr(optimizer, "gradient_accumulation_steps", None):
+            continue
+        count = tf_variable(optimizer.iterations)
+        if int(tf.convert_to_tensor(count)):
+            count.assign_add(1)
+
+
 def take_averages(model: Any) -> None:
     """Sets the weights of `model` to the moving averages of its optimizer, where that keeps some, as
     Model.fit does at its end.

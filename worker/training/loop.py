@@ -148,6 +148,10 @@ class _Training:
         self._begun.begin()
         self._work.records.begin(epoch + 1, self._epoch_steps, done)
         done = self._executor.train(epoch, done)
+        parameters = self._loop.parameters
+        if done == self._epoch_steps and parameters.steps_per_epoch is None:
+            with self._loop.strategy.scope():
+                self._loop.program.data_ended(first=epoch == parameters.initial_epoch)
         metrics = self._steps.results(training=True)
         self._work.records.end(done, metrics, keras_models.rate_of(self._model.optimizer))
         self._work.check(done, metrics)
