@@ -49,6 +49,16 @@ class FitData:
         dataset.fit_data = self
         return dataset
 
+    @property
+    def is_read_once(self) -> bool:
+        """Returns whether it is a generator's."""
+        return isinstance(self.source, python_batches.Stream)
+
+    def kept(self, steps: int | None = None) -> FitData:
+        """Returns the batches of a generator, at most `steps`, which are all read into memory now."""
+        kept = self.source.kept(steps)
+        return FitData(kept, kept.batches, batch_size=self.batch_size)
+
     def from_batch(self, done: int) -> tf.data.Dataset:
         """Returns the data without the first `done` batches, which are not read, and without an end. Each
         pass has its own order. A generator is read, from where it is.
@@ -130,10 +140,7 @@ def evaluation_data(
     """
     of = _Call(keras_3, call, Order(False, 0, keras_3=keras_3), batch_size, steps, workers=workers)
     data = of.data(Triple(x, y, sample_weight))
-    if isinstance(data.source, python_batches.Stream):
-        kept = data.source.kept(steps)
-        return FitData(kept, kept.batches, batch_size=data.batch_size)
-    return _first(data, steps)
+    return data.kept(steps) if data.is_read_once else _first(data, steps)
 
 
 def prediction_data(

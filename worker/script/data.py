@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from worker.data_adapters import fit_data
 from worker.data_adapters.arrays import Arrays
+from worker.data_adapters.python_batches import is_stream
 from worker.failures import program_error
 from worker.input import batch_size as batch_sizes
 from worker.input.fit_iterations import Scored
@@ -33,8 +34,13 @@ class Data(NamedTuple):
     has_size: bool = True
 
 
-def training(model: Any, given: Mapping[str, Any], number: int, where: str) -> Data:
-    """Returns the data of the arguments of `fit`, the call of this `number`."""
+def training(
+    model: Any, given: Mapping[str, Any], number: int, where: str, notice: Callable[[str], None]
+) -> Data:
+    """Returns the data of the arguments of `fit`, the call of this `number`. Raises Failure for a generator
+    that has no batches for all of its epochs.
+    """
+    epochs: int = given["epochs"] - given["initial_epoch"]
     data = fit_data.training_data(
         given["x"],
         given["y"],
@@ -45,11 +51,22 @@ def training(model: Any, given: Mapping[str, Any], number: int, where: str) -> D
         class_weight=given["class_weight"],
         validation_split=given["validation_split"],
         steps_per_epoch=given["steps_per_epoch"],
-        epochs=given["epochs"] - given["initial_epoch"],
+        epochs=epochs,
         seed=number,
         workers=given.get("workers", 1),
         call=f"{where}: fit()",
     )
+    if data.is_read_once and given["steps_per_epoch"] is None:
+        if epochs > 1:
+            raise program_error(
+                f"{where}: fit() of a generator for {epochs} epochs needs steps_per_epoch: it is read once, "
+                "and Keras gives the later epochs nothing, or what is left in its buffers"
+            )
+        notice(
+            f"{where}: fit() of a generator without steps_per_epoch: all of its batches are read into memory "
+            "first, to count them"
+        )
+        data = data.kept()
     return _data(data, given["x"])
 
 
@@ -94,6 +111,8 @@ def counts_end(model: Any, given: Mapping[str, Any], dataset: Any) -> bool:
     """
     source = fit_data.of(dataset)
     size = source.batches if source is not None else int(dataset.cardinality())
+    if is_stream(given["x"]):
+        size = None  # Keras does not count a generator's batches first
     if given["steps_per_epoch"] is not None or size not in (None, tf.data.UNKNOWN_CARDINALITY):
         return False
     return not (model.run_eagerly or model.jit_compile or keras_models.steps_per_execution(model) > 1)

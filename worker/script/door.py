@@ -138,7 +138,7 @@ class Door:
     def _fit(self, model: Any, given: dict[str, Any]) -> Any:
         with self._within() as where:
             self.fits += 1
-            training = data.training(model, given, self.fits, where)
+            training = data.training(model, given, self.fits, where, self._fitting.notice)
             evaluation = data.validation(model, given, training.validation, where)
             program = GivenProgram(
                 model,
