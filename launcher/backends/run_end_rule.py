@@ -7,13 +7,14 @@ machine it is the run's supervisor.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from launcher.status import RUN_ENDED, RUN_FAILED, Phase
 from worker.contract.run_config import ElasticWorkers
 from worker.contract.strategies import SERVING
+from worker.contract.task_names import EXTRA_WORKER
 
 PEERS_SECONDS: Final = 60.0
 """A worker or ps of the worker runtime leaves within 1 s after the chief released it, and the chief does that
@@ -108,6 +109,13 @@ class Since:
 def least(elastic: ElasticWorkers | None) -> int:
     """How many tasks the run needs of elastic workers; 0 of other roles."""
     return elastic.min if elastic is not None else 0
+
+
+def left(role: str, by_role: Mapping[str, int]) -> int:
+    """How many tasks of the role have not failed for good, of those numbers by role: extra workers do the
+    work of workers, too.
+    """
+    return by_role[role] + (by_role.get(EXTRA_WORKER, 0) if role == "worker" else 0)
 
 
 @dataclass(frozen=True)

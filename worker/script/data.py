@@ -81,8 +81,7 @@ def epoch_steps(
     """
     steps: int | None = given["steps_per_epoch"]
     epochs: int = given["epochs"] - given["initial_epoch"]
-    source = fit_data.of(dataset)
-    size = source.batches if source is not None else int(dataset.cardinality())
+    source, size = fit_data.of(dataset), _batches(dataset)
     if steps is None or size is None or size <= 0:
         return steps
     asks = f"{where}: fit(steps_per_epoch={steps}) asks for more than the {size} batches that the data have"
@@ -103,17 +102,21 @@ def epoch_steps(
     return steps
 
 
+def _batches(dataset: Any) -> int | None:
+    """Returns the batches of a pass; None or a negative number where their number is not known."""
+    source = fit_data.of(dataset)
+    return source.batches if source is not None else int(dataset.cardinality())
+
+
 def counts_end(model: Any, given: Mapping[str, Any], dataset: Any) -> bool:
     """Returns whether `fit` of one process counts the step that finds the end of `dataset` as one of the
     optimizer's: TensorFlow carries out what in the graph of a step needs no data, and only there.
 
     Source: keras 3.15 `TensorFlowTrainer._make_function`.
     """
-    source = fit_data.of(dataset)
-    size = source.batches if source is not None else int(dataset.cardinality())
-    if is_stream(given["x"]):
-        size = None  # Keras does not count a generator's batches first
-    if given["steps_per_epoch"] is not None or size not in (None, tf.data.UNKNOWN_CARDINALITY):
+    # Keras does not count a generator's batches first.
+    is_unknown = is_stream(given["x"]) or _batches(dataset) in (None, tf.data.UNKNOWN_CARDINALITY)
+    if given["steps_per_epoch"] is not None or not is_unknown:
         return False
     return not (model.run_eagerly or model.jit_compile or keras_models.steps_per_execution(model) > 1)
 

@@ -21,7 +21,6 @@ from launcher.backends.kubernetes.state.waiting_reasons import (
 )
 from launcher.backends.run_end_rule import Limits, Role, Since, Stop, least
 from launcher.status import Phase, RoleStatus, RunStatus
-from worker.contract.task_names import EXTRA_WORKER
 
 _TERMINAL = (Phase.SUCCEEDED, Phase.FAILED)
 
@@ -91,7 +90,8 @@ class CleanUp:
         if self._tasks is None or self._tasks.status is not status:
             self._tasks = _Tasks.of(status)
         phases, failures = self._tasks.phases, self._tasks.last_failures
-        left = _left(status.roles)
+        by_role = {role.role: role.desired - role.given_up for role in status.roles}
+        left = {role: run_end_rule.left(role, by_role) for role in by_role}
         return [
             Role(
                 role.role,
@@ -166,14 +166,6 @@ def _is_stuck(role: RoleStatus, run_state: RunState) -> bool:
     """
     counts = run_state.has_starting_deadline or cannot_mend_itself(role.reason, role.message)
     return role.waiting and not role.ready and counts
-
-
-def _left(roles: Sequence[RoleStatus]) -> dict[str, int]:
-    """How many tasks of each role have not failed for good; extra workers count among the workers, too."""
-    left = {role.role: role.desired - role.given_up for role in roles}
-    if EXTRA_WORKER in left:
-        left["worker"] += left[EXTRA_WORKER]
-    return left
 
 
 @dataclass(frozen=True)

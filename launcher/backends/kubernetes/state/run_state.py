@@ -85,8 +85,8 @@ class SlimJobMetadata(SlimMetadata):
 class SlimJob(TypedDict):
     """A Job without its pod template and the copy of the run's file, which are nearly all of it. What they
     say of beginning and end stands in `cleanPolicy`, `startingDeadline`, `inQueue` (or in a gang: it may wait
-    for long) and `leaves`; `requests` is what its
-    pods ask for, by resource, and `board` whether the run has a TensorBoard.
+    for long) and `leaves`; `requests` is what its pods ask for, by resource, and `board` whether the run has
+    a TensorBoard.
     """
 
     metadata: SlimJobMetadata

@@ -27,7 +27,6 @@ from launcher.backends.local.store import RunDirectory, Submission, remove_scrat
 from launcher.backends.local.supervisor.job_status import Clock, job_view
 from launcher.backends.local.supervisor.jobs import Backoff, JobController, Verdict
 from launcher.status import SCALED_DOWN, Phase, elastic, is_primary, leaves, said_needed
-from worker.contract.task_names import EXTRA_WORKER
 
 _RETRY_SECONDS: Final = 1.0
 """Seconds until the next try to write the state to a full disk."""
@@ -263,10 +262,10 @@ class Supervisor:
         """The Job as the policy sees it."""
         controller, template = self._controllers[number], self._templates[number]
         least = run_end_rule.least(elastic(template.job))
-        left = _left(controller)
-        if template.role == "worker":
-            pairs = zip(self._templates, self._controllers, strict=True)
-            left += sum(_left(extra) for each, extra in pairs if each.role == EXTRA_WORKER)
+        pairs = zip(self._templates, self._controllers, strict=True)
+        left = run_end_rule.left(
+            template.role, {each.role: of.completions - len(of.failed_indexes) for each, of in pairs}
+        )
         phase = Phase.SUSPENDED if controller.suspended else Phase.RUNNING
         if controller.finished and controller.verdict is not None:
             phase = Phase.SUCCEEDED if controller.verdict.type == "Complete" else Phase.FAILED
@@ -330,8 +329,3 @@ class Supervisor:
         with contextlib.suppress(OSError):
             metrics.targets_path(self._directory).unlink(missing_ok=True)
         remove_scratch(self._submission.uid)
-
-
-def _left(controller: JobController) -> int:
-    """How many of its tasks have not failed for good."""
-    return controller.completions - len(controller.failed_indexes)
