@@ -27,18 +27,19 @@ class Hooks:
     """What a loop calls while it works.
 
     `enter` gets what the task begins to do, `built` the steps of a model that has its variables, before one
-    is traced. `alive` is called at every sign of life, `stepped` after the first step, `saved` when a part of
-    the predictions is written, `failed` with a step's error before it is raised. `boundary(model, epoch,
-    step, metrics, settle)` is called before each execution, and may end the task, `epoch_ended(model, epoch,
-    metrics, is_last)` after each epoch: see `saver.Saver`. `taken(steps, settle)` is called before each
-    execution with the number of steps until there, `trained(steps)` after the last one: see
-    `training_profile.Profiler`. `times` says where the steps' time goes. Objects put into `kept` live
-    as long as the process.
+    is traced. `coordinates` is called before workers get the first step of a training. `alive` is called at
+    every sign of life, `stepped` after the first step, `saved` when a part of the predictions is written,
+    `failed` with a step's error before it is raised. `boundary(model, epoch, step, metrics, settle)` is
+    called before each execution, and may end the task, `epoch_ended(model, epoch, metrics, is_last)` after
+    each epoch: see `saver.Saver`. `taken(steps, settle)` is called before each execution with the number of
+    steps until there, `trained(steps)` after the last one: see `training_profile.Profiler`. `times` says
+    where the steps' time goes. Objects put into `kept` live as long as the process.
     """
 
     reporter: Reporter
     enter: Callable[[str], None] = _ignore
     built: Callable[[Any], None] = _ignore
+    coordinates: Callable[[], None] = _ignore
     alive: Callable[[], None] = _ignore
     stepped: Callable[[], None] = _ignore
     saved: Callable[[], None] = _ignore

@@ -70,6 +70,7 @@ class Membership:
         """Members whose pods are gone, and whose connections are known to fail."""
         self._connections = threading.Lock()
         self._probing: dict[int, concurrent.futures.Future[str | None]] = {}
+        self._is_exact = False
         self._closing = threading.Event()
         self._admission = Admission(task, reporter)
         with connections.limited_to(lambda: self._members, self._connected, probes.located):
@@ -83,6 +84,13 @@ class Membership:
     def count(self) -> int:
         """Returns how many workers take steps now, or 1 where all are lost for the moment."""
         return max(1, len(self._members - self._absences.workers()))
+
+    def keep_exact(self) -> None:
+        """From now on the only worker of a run may not be lost: which of its steps reached the ps is not
+        known then, so the training goes on from its newest copy. With several workers, whose steps have no
+        order, a lost one's steps are done by the others, one perhaps twice.
+        """
+        self._is_exact = len(self._addresses) == 1
 
     def close(self, seconds: float) -> set[int]:
         """Ends the changes. Returns the workers that are there, or were until `seconds` ago."""
@@ -104,6 +112,12 @@ class Membership:
         with concurrent.futures.ThreadPoolExecutor(_PROBES_AT_A_TIME, "membership") as pool:
             while not self._closing.is_set():
                 away = self._absences.workers()
+                if away and self._is_exact:
+                    self._fail(
+                        f"{self._name[min(away)]} was lost, the only worker: which of its steps have been "
+                        "done is not known"
+                    )
+                    return
                 faults = self._probed(away, pool)
                 lost = {worker: reason for worker, reason in faults.items() if reason}
                 self._note_lost(lost)

@@ -1,4 +1,4 @@
-"""What a step does with metrics: which of them it updates, and which result it returns."""
+"""What a step does with metrics: which of them it updates, and which results it reads."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Noted:
         """The ids of the metrics that were updated, and of their parts."""
         self._results: list[tuple[Any, Any]] = []
 
-    def source(self, value: Any) -> Any:
-        """Returns the metric whose result `value` is; None where it is none's."""
-        return next((metric for result, metric in self._results if result is value), None)
+    def results(self) -> list[tuple[Any, Any]]:
+        """Returns the results that were read and are one tensor, each with its metric."""
+        return [(result, metric) for result, metric in self._results if hasattr(result, "op")]
 
     def _updates(self, metric: Any, ids: set[int]) -> Callable[..., Any]:
         update = metric.update_state

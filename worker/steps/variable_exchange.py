@@ -16,6 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from worker.tf_compat import keras_models
+from worker.tf_compat.graphs import may_change
 from worker.tf_compat.replaced_methods import read_before
 
 _LARGEST_BYTES = 256 << 10
@@ -59,7 +60,9 @@ class Together(Exchange):
 
     @contextmanager
     def reading(self, tape: tf.GradientTape, variables: Sequence[Any]) -> Iterator[list[Any]]:
-        """Reads each variable once: a step that reads one twice gets the same value."""
+        """Reads each variable once: a step that reads one twice gets the same value. One that the forward
+        pass may change, as spectral normalization does, is not read together with others.
+        """
         sources, read = list(variables), []
         with tape.stop_recording():
             for group in self._groups or []:
@@ -109,6 +112,8 @@ def _groups(gradients: Sequence[Any], variables: Sequence[Any]) -> list[list[int
     for index, (gradient, variable) in enumerate(zip(gradients, map(keras_models.tf_variable, variables))):
         if not isinstance(variable, tf.Variable):
             continue  # it is split over the ps
+        if may_change(variable):
+            continue
         is_small = variable.shape.num_elements() * variable.dtype.size <= _LARGEST_BYTES
         # A variable from which only rows are looked up has sparse gradients, and is never read as a whole.
         if isinstance(gradient, tf.Tensor) and gradient.dtype == variable.dtype and is_small:

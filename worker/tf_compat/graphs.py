@@ -10,7 +10,7 @@ import re
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 _READERS = (
@@ -47,6 +47,7 @@ _RANDOM = ("Multinomial", "ParameterizedTruncatedNormal", "Random", "Stateful", 
 _MAPS = ("_MapDataset", "_ParallelMapDataset")
 _KEEP_COUNT = (*_MAPS, "_OptionsDataset", "_PrefetchDataset")
 """Transformations that return an element for each of their input, in its order."""
+_READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape")
 _REFRESH_MS = 100
 _NODE = re.compile(r"\{\{node ([^}]+)\}\}")
 
@@ -71,6 +72,64 @@ def function_frames(error: BaseException) -> list[traceback.FrameSummary]:
         if isinstance(function, tf.types.experimental.ConcreteFunction):
             return _frames(error, _nested(function.graph, set()))
     return []
+
+
+def may_change(variable: Any) -> bool:
+    """Returns whether an operation of the function that is being traced, or a branch or a loop in it, may
+    change `variable`.
+    """
+    import tensorflow as tf
+
+    graph = tf.compat.v1.get_default_graph()
+    handle = graph.capture(variable.handle)
+    return any(operation.type not in _READS for operation in handle.consumers())
+
+
+def computed_from(tensor: Any, sources: Sequence[Any]) -> Callable[[Sequence[Any]], Any] | None:
+    """Returns a function that computes `tensor`, of a function that was traced, from other values of its
+    tensors `sources`; None where it depends on something else, such as the function's arguments, a variable
+    or a random number, or on none of them.
+    """
+    import tensorflow as tf
+
+    if not tf.is_tensor(tensor) or not hasattr(tensor, "op"):
+        return None
+    constants = {inner.name: outer for outer, inner in tensor.graph.captures if outer.dtype != tf.resource}
+    constants = {name: value for name, value in constants.items() if hasattr(value, "numpy")}
+    given = {source.name for source in sources if source.graph is tensor.graph}
+    used: set[str] = set()
+    operations: dict[str, Any] = {}
+    left = [tensor]
+    while left:
+        each = left.pop()
+        if each.name in given | constants.keys():
+            used.add(each.name)
+        elif each.op.name not in operations:
+            operation = operations[each.op.name] = each.op
+            if operation.op_def.is_stateful or not (operation.inputs or operation.type == "Const"):
+                return None
+            left.extend(operation.inputs)
+    if not used & given:
+        return None
+    definition = tf.compat.v1.GraphDef(versions=tensor.graph.graph_def_versions)
+    definition.library.CopyFrom(tensor.graph.as_graph_def().library)
+    for operation in operations.values():
+        node = definition.node.add()
+        node.CopyFrom(operation.node_def)
+        node.ClearField("device")
+        node.attr.pop("_class", None)
+        data = [name for name in node.input if not name.startswith("^")]
+        del node.input[:]
+        node.input.extend(data)
+
+    def compute(values: Sequence[Any]) -> Any:
+        known = {source.name: value for source, value in zip(sources, values) if source.name in used}
+        known |= {name: constants[name] for name in used & constants.keys()}
+        if not operations:
+            return known[tensor.name]
+        return tf.graph_util.import_graph_def(definition, known, [tensor.name], name="computed")[0]
+
+    return compute
 
 
 def _frames(error: BaseException, graphs: Iterable[Any]) -> list[traceback.FrameSummary]:

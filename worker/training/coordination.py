@@ -72,6 +72,7 @@ class Coordination:
         ]
         loop.hooks.times.examples_per_step = loop.parameters.global_batch_size
         self._has_stepped = self._is_asked = self._is_warm = False
+        loop.hooks.coordinates()
 
     @property
     def scorer(self) -> Scorer | None:

@@ -385,6 +385,7 @@ class _Training:
             hooks=Hooks(
                 self._reporter,
                 enter=self._activity.enter,
+                coordinates=self._keep_exact,
                 alive=self._watch.alive,
                 stepped=self._activity.stepped,
                 saved=self._watch.came_further,
@@ -603,6 +604,11 @@ class _Training:
         """Runs in the progress thread. A worker that cannot be cancelled must not hide the error."""
         failure = self._classify(error)
         self._watch.expect(Silence(_FAILED_STEP_SECONDS, failed(failure), failure.exit_code))
+
+    def _keep_exact(self) -> None:
+        """Does so where that costs the seconds since the newest copy, and not those since a checkpoint."""
+        if self._membership is not None and self._copies is not None:
+            self._membership.keep_exact()
 
     def _export(self, program: LoadedProgram) -> None:
         """Exports an ordinary model, loaded from the last checkpoint.

@@ -275,7 +275,9 @@ class Added(OfPackage):
 
 
 class Extended(OfPackage):
-    """Adds a mean of its own to the compiled loss. It has no steps of its own."""
+    """Adds a mean of its own to the compiled loss, and the root of a metric to the metrics. It has no steps
+    of its own.
+    """
 
     def model(self) -> Any:
         keras = self.keras
@@ -291,6 +293,12 @@ class Extended(OfPackage):
             ) -> Any:
                 loss = super().compute_loss(x, y, y_pred, sample_weight, **options)
                 return loss + tf.reduce_mean(tf.square(y_pred))
+
+            def compute_metrics(
+                self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
+            ) -> dict[str, Any]:
+                results = super().compute_metrics(x, y, y_pred, sample_weight)
+                return {**results, "rooted": tf.sqrt(results["mae"])}
 
         inputs = keras.Input((6,))
         model = WithMean(inputs, self.dense(6, 1)(inputs))

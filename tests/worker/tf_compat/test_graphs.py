@@ -36,3 +36,33 @@ def test_the_orders_that_an_iteration_draws(name: str, reads: bool) -> None:
     following = values(shuffled)
     drawn = next(number for number in range(9) if values(again) == following)
     assert graphs.drawn(dataset, reads=reads)[id(shuffled)] == drawn
+
+
+@pytest.mark.parametrize(
+    ("compute", "expected"),
+    [
+        pytest.param(lambda first, second, _: 2 * first * second / (first + second), 0.48, id="of both"),
+        pytest.param(lambda first, second, _: tf.sqrt(first), 0.8, id="of one"),
+        pytest.param(lambda first, second, _: second, 0.384, id="one of them"),
+        pytest.param(
+            lambda first, second, batch: first + tf.reduce_sum(batch), None, id="of the arguments, too"
+        ),
+        pytest.param(lambda first, second, _: first + tf.random.uniform([]), None, id="drawn"),
+        pytest.param(lambda first, second, _: tf.constant(2.0), None, id="of none"),
+        pytest.param(lambda first, second, _: 2.0, None, id="a number"),
+    ],
+)
+def test_what_is_computed_from_other_values_alone(
+    compute: Callable[..., Any], expected: float | None
+) -> None:
+    variables = [tf.Variable(1.0), tf.Variable(1.0)]
+    traced: list[Any] = []
+
+    def step(batch: Any) -> None:
+        values = [tf.identity(variable) for variable in variables]
+        traced[:] = [compute(*values, batch), values]
+
+    tf.function(step).get_concrete_function(tf.TensorSpec([2]))
+    function = graphs.computed_from(*traced)
+    result = None if function is None else float(tf.function(function)([0.64, 0.384]))
+    assert result == (expected if expected is None else pytest.approx(expected))

@@ -23,6 +23,7 @@ EXAMPLES, BATCH, EPOCHS = 600, 4, 2
 STEPS = EXAMPLES // BATCH
 COLLECTIVE = {"strategy": "MultiWorkerMirrored", "replicas": {"worker": 2}}
 COORDINATED = {"strategy": "ParameterServer", "replicas": {"chief": 1, "worker": 2, "ps": 1}}
+ONE_WORKER = {"strategy": "ParameterServer", "replicas": {"chief": 1, "worker": 1, "ps": 1}}
 ALONE = {"strategy": "OneDevice", "replicas": {"chief": 1}}
 
 
@@ -40,6 +41,7 @@ class Run:
             "examples": EXAMPLES,
             "weights": str(self.weights),
             "pause": 100,
+            "seed": options.pop("seed", None),
         }
         self.cluster = make_cluster(
             entrypoint=f"kept:{entrypoint}",
@@ -163,4 +165,14 @@ def test_parameter_servers(
     else:
         run.lose_pod(*victim)
     run.took_each_step_once()
+    assert run.went_on_at()
+
+
+def test_the_only_worker_of_parameter_servers_is_lost_and_no_batch_is_taken_twice(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    run = Run(make_cluster, tmp_path, "Keras3", seed=5, **ONE_WORKER)
+    run.first.eventually(lambda: run.copied("chief", 0), "there is a copy")
+    kill_in_its_pod(run.tasks["worker", 0])
+    run.visited_each_example_once_in_an_epoch()
     assert run.went_on_at()
