@@ -118,7 +118,7 @@ def _pod(client: Client, origin: Origin) -> Object:
                     "name": _CONTAINER,
                     "image": container["image"],
                     **{key: container[key] for key in same_image if container.get(key)},
-                    "command": ["python", "-c", *map(escaped, arguments)],
+                    "command": ["python3", "-c", *map(escaped, arguments)],
                     "resources": _RESOURCES,
                     "securityContext": _LOCKED,
                     "volumeMounts": [{**_plain(mount), "readOnly": True}],
@@ -162,7 +162,7 @@ def _wait(client: Client, namespace: str, selector: str, seconds: float) -> None
             why = reason(pods[0]) if pods else "it is gone"
             raise BackendError(
                 f"the pod that copies has ended: {why}",
-                "It runs `python` in the run's own image: without one there, copy with kubectl.",
+                "It runs `python3` in the run's own image: without one there, copy with kubectl.",
             )
         if time.monotonic() > until:
             raise BackendError(
