@@ -41,13 +41,24 @@ def failed(failure: Failure, exit_code: int | None = None) -> Failed:
 
 def as_floats(logs: Mapping[str, Any] | None) -> dict[str, float]:
     """Returns the scalars of Keras' logs, and reads tensors. It leaves out all values that are no scalars."""
-    floats = {}
+    return {name: value for name, value in as_numbers(logs).items() if isinstance(value, float)}
+
+
+def as_numbers(logs: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Returns Keras' logs, and reads tensors: scalars as floats, and vectors, which a metric with a number
+    for each class gives, as arrays. It leaves out what has no numbers.
+    """
+    import numpy as np
+
+    numbers: dict[str, Any] = {}
     for name, value in (logs or {}).items():
         try:
-            floats[name] = float(value)
+            numbers[name] = float(value)
         except (TypeError, ValueError):
-            continue
-    return floats
+            array = np.asarray(value)
+            if array.size and array.dtype.kind in "biuf":
+                numbers[name] = array
+    return numbers
 
 
 def not_finite(metrics: Mapping[str, float]) -> bool:

@@ -69,7 +69,7 @@ class WorkersScorer:
         self._datasets = executions.coordinator.create_per_worker_dataset(give).build()
         self._score_shard = tf.function(self._of_shard)
 
-    def run(self, callbacks: Any = None) -> dict[str, float]:
+    def run(self, callbacks: Any = None) -> dict[str, Any]:
         """See `scoring.Scorer`. Resets the metrics of `steps` first, and leaves these results in them."""
         if callbacks is not None:
             return self._by_batch(callbacks)
@@ -77,9 +77,9 @@ class WorkersScorer:
             self._sums.add(value.get())
         return self._steps.results()
 
-    def _by_batch(self, callbacks: Any) -> dict[str, float]:
+    def _by_batch(self, callbacks: Any) -> dict[str, Any]:
         """Returns the metrics. The chief reads each batch, and a worker scores it before the next."""
-        results: dict[str, float] = {}
+        results: dict[str, Any] = {}
         for number, batch in enumerate(self._pass()):
             callbacks.on_test_batch_begin(number)
             (value,) = self._run(self._score_batch, [(batch,)], resets=number == 0)

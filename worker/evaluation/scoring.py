@@ -31,7 +31,7 @@ _STEPS = 32
 class Scorer(Protocol):
     """Scores a model as it is."""
 
-    def run(self, callbacks: Any = None) -> dict[str, float]:
+    def run(self, callbacks: Any = None) -> dict[str, Any]:
         """Returns loss and metrics over all examples. `callbacks`, a CallbackList of Keras', have their hooks
         called before and after every batch; without them many batches are scored at once.
         """
@@ -64,7 +64,7 @@ class ReplicaScorer:
             eagerly=bool(steps.model.run_eagerly),
         )
 
-    def run(self, callbacks: Any = None) -> dict[str, float]:
+    def run(self, callbacks: Any = None) -> dict[str, Any]:
         """See `Scorer`. Every task of a collective must call it."""
         with self._loop.strategy.scope():
             self._steps.reset()
@@ -80,7 +80,7 @@ class ReplicaScorer:
         return self._steps.results()
 
 
-def called(scorer: Scorer, callbacks: Any) -> dict[str, float]:
+def called(scorer: Scorer, callbacks: Any) -> dict[str, Any]:
     """Returns the results of `scorer`, with the hooks of `callbacks` for evaluations called."""
     by_batch = any(keras_models.has_batch_hooks(each, "test") for each in callbacks.callbacks)
     callbacks.on_test_begin()

@@ -19,6 +19,7 @@ from worker.evaluation import scoring, trained_model
 from worker.failures import program_error, writing
 from worker.program import LoadedProgram
 from worker.progress import curves
+from worker.reporting import as_floats
 from worker.steps.replica_model import replica_model
 from worker.tf_compat import keras_models
 
@@ -41,6 +42,7 @@ def evaluate(loop: Loop, directory: ModelDirectory, checkpoint: str | None) -> o
     model = replica_model(loop)
     metrics = score(loop, model, lambda: trained_model.load(loop, directory, model, epoch))
     if loop.writes:
+        metrics = as_floats(metrics)
         _write_summary(directory, epoch, metrics)
         loop.hooks.reporter.emit(Evaluation(f"ckpt-{epoch}", epoch, metrics))
     return model

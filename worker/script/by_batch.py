@@ -44,7 +44,7 @@ class ByBatch:
             self._train = self._on_replicas(self._steps.train, eagerly)
             self._test = self._on_replicas(self._evaluate, eagerly)
 
-    def results(self, batch: Any, *, training: bool, resets: bool) -> dict[str, float]:
+    def results(self, batch: Any, *, training: bool, resets: bool) -> dict[str, Any]:
         """Trains with a batch, or only scores it. Returns loss and metrics: those of earlier batches count,
         too, unless it `resets` them. Every task of a collective must call it.
         """

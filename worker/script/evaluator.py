@@ -17,7 +17,7 @@ from worker.contract.records import Done
 from worker.evaluation.sidecar import Evaluator
 from worker.failures import Left, program_error
 from worker.parameters import TrainingParameters
-from worker.reporting import Reporter
+from worker.reporting import Reporter, as_numbers
 from worker.script import working_directory
 from worker.script.fit import Fit, with_logs
 from worker.script.run import run_script
@@ -102,7 +102,7 @@ class _Watching(Fit):
             raise Left(ExitCode.DONE)
         self.restore(record, self.fitting.place(self.folder))
         working_directory.refresh(self._task.config.model_dir)
-        return with_logs(self.model, [(epoch, dict(logs)) for epoch, logs in record.logs])
+        return with_logs(self.model, [(epoch, as_numbers(logs)) for epoch, logs in record.logs])
 
     def _has_ended(self) -> bool:
         record = self.records.newest(self.number, self.call)

@@ -10,7 +10,7 @@ from worker.failures import Failure, classify
 from worker.input import fit_iterations, used_shuffle_orders
 from worker.input.fit_iterations import Orders
 from worker.parameters import TrainingParameters
-from worker.reporting import as_floats
+from worker.reporting import as_numbers
 from worker.script import randomness
 from worker.script.callback_states import CallbackStates
 from worker.script.fit_records import FOLDER, Call, FitRecord, FitRecords, variables_of
@@ -150,7 +150,9 @@ class _Recorder(keras_models.Callback):
 
     def __init__(self, earlier: FitRecord, states: CallbackStates, write: Callable[[int], None]) -> None:
         super().__init__()
-        self.logs: list[tuple[int, dict[str, float]]] = [(epoch, dict(each)) for epoch, each in earlier.logs]
+        self.logs: list[tuple[int, dict[str, Any]]] = [
+            (epoch, as_numbers(each)) for epoch, each in earlier.logs
+        ]
         self._known = [(epoch, list(each)) for epoch, each in earlier.states]
         self._states = states
         self._write = write
@@ -185,7 +187,7 @@ class _Recorder(keras_models.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Keeps what Keras' History keeps."""
-        self.logs.append((epoch, as_floats(logs)))
+        self.logs.append((epoch, as_numbers(logs)))
         self._write(epoch)
 
     def keep_states(self, epoch: int) -> None:
@@ -193,7 +195,7 @@ class _Recorder(keras_models.Callback):
         self._known = [*self._known[1 - _STATES :], (epoch, self._states.values())]
 
 
-def with_logs(model: Any, logs: list[tuple[int, dict[str, float]]]) -> Any:
+def with_logs(model: Any, logs: list[tuple[int, dict[str, Any]]]) -> Any:
     """Returns the model's History, of these epochs."""
     history = getattr(model, "history", None)
     kind = keras_models.keras_of(model).callbacks.History

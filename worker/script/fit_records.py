@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from worker.checkpoints.files import Files
 from worker.failures import program_error
 from worker.tf_compat import keras_models
@@ -57,7 +59,7 @@ class FitRecord:
     """
 
     call: Call
-    logs: Sequence[tuple[int, Mapping[str, float]]] = ()
+    logs: Sequence[tuple[int, Mapping[str, Any]]] = ()
     done: bool = False
     stopped_at: int | None = None
     randomness: Any = None
@@ -94,7 +96,9 @@ class FitRecords:
     def write(self, number: int, record: FitRecord) -> None:
         """Writes the record, in the task that writes."""
         if self._files is not None and self._writes:
-            self._files.write(f"{FOLDER}/{number}.json", json.dumps(asdict(record)) + "\n")
+            self._files.write(
+                f"{FOLDER}/{number}.json", json.dumps(asdict(record), default=np.ndarray.tolist) + "\n"
+            )
 
     def file(self, name: str) -> Path | None:
         """Returns the path of a file beside the records."""

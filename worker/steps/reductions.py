@@ -110,8 +110,12 @@ def _noting(original: Any) -> Any:
     return gradient
 
 
-def _collect(value: Any, factor: float, by_size: bool, terms: list[Reduction]) -> bool:
-    """Adds the reductions of `value` to `terms`. Returns whether one of its terms is known."""
+def _collect(
+    value: Any, factor: float, by_size: bool, terms: list[Reduction], divisors: tuple[float, ...] = ()
+) -> bool:
+    """Adds the reductions of `value` to `terms`, which is multiplied by `factor`, and of that divided by the
+    `divisors`. Returns whether one of its terms is known.
+    """
     operation = getattr(value, "op", None) if tf.is_symbolic_tensor(value) else None
     if operation is None:
         return False
@@ -122,35 +126,40 @@ def _collect(value: Any, factor: float, by_size: bool, terms: list[Reduction]) -
         if axes is None or rank is None:
             return False
         if rank == 0 or not axes.size:
-            return _collect(inputs[0], factor, by_size, terms)
+            return _collect(inputs[0], factor, by_size, terms, divisors)
         stacked = inputs[0].op
         if stacked.type == "Const":  # such as the sum of no penalties
             return False
         if stacked.type == "Pack" and rank == 1:  # a list of scalars: their terms
             each_by = factor / len(stacked.inputs) if kind == "Mean" else factor
-            known = [_collect(each, each_by, by_size, terms) for each in stacked.inputs]
+            known = [_collect(each, each_by, by_size, terms, divisors) for each in stacked.inputs]
             return any(known)
         if not any(axis in (0, -rank) for axis in axes.flatten()) or _is_of_variables(inputs[0]):
             return False
+        examples = inputs[0].shape[0]
+        if kind == "Sum" and examples in divisors and 1 < examples != inputs[0].shape.num_elements():
+            # So Keras regularises activities of a batch whose size is known.
+            factor, by_size = factor * examples, True
         terms.append(Reduction(operation, factor, by_size))
         return True
     if kind in _SAME:
-        return _collect(inputs[0], -factor if kind == "Neg" else factor, by_size, terms)
+        return _collect(inputs[0], -factor if kind == "Neg" else factor, by_size, terms, divisors)
     if kind in _TERMS:
         # A term that is no reduction, such as a penalty on weights, says nothing about the others.
-        known = [_collect(each, factor, by_size, terms) for each in inputs]
+        known = [_collect(each, factor, by_size, terms, divisors) for each in inputs]
         return any(known)
     if kind in ("Mul", "RealDiv", "DivNoNan"):
         constants = [tf.get_static_value(each) for each in inputs]
         if constants[1] is not None and constants[1].size == 1:
             by = float(constants[1].reshape(-1)[0])
-            return by != 0 and _collect(
-                inputs[0], factor * by if kind == "Mul" else factor / by, by_size, terms
-            )
+            if kind == "Mul" or by == 0:
+                return by != 0 and _collect(inputs[0], factor * by, by_size, terms, divisors)
+            return _collect(inputs[0], factor / by, by_size, terms, (*divisors, by))
         if kind == "Mul" and constants[0] is not None and constants[0].size == 1:
-            return _collect(inputs[1], factor * float(constants[0].reshape(-1)[0]), by_size, terms)
+            by = float(constants[0].reshape(-1)[0])
+            return _collect(inputs[1], factor * by, by_size, terms, divisors)
         if kind != "Mul" and _is_size(inputs[1]):
-            return _collect(inputs[0], factor, True, terms)
+            return _collect(inputs[0], factor, True, terms, divisors)
     return False
 
 

@@ -19,13 +19,13 @@ from worker.input import replica_shares
 from worker.input.batch_division import Share, batch_count, batch_size, copied, counted
 from worker.input.batch_size import of_size
 from worker.program import LoadedProgram
-from worker.reporting import as_floats
+from worker.reporting import as_numbers
 from worker.steps import batch_pairs, metric_updates
 from worker.steps.own_results import OwnResults, flat, results_of
 from worker.steps.reductions import differentiated, is_sum, reductions
 from worker.steps.variable_exchange import Exchange
 from worker.tf_compat import keras_3, keras_models
-from worker.tf_compat.graphs import frames_of_operation
+from worker.tf_compat.graphs import frames_of_operation, only_grows
 from worker.tf_compat.keras_models import compiled_metrics, is_keras_3
 from worker.tf_compat.strategies import replicas_share_variables, uses_coordinator
 
@@ -67,6 +67,8 @@ class Steps:
         """The ids of the metrics that the program's train_step updates, once it was traced."""
         self._may_compare: bool | None = None
         """Whether the first trace of a training step has what `batch_pairs` looks for."""
+        self._no_sums: list[Any] = []
+        """The metrics that this trace changes otherwise than by adding to them."""
         self._measured: set[bool] = set()
         """Whether a training step, or one of an evaluation, counts a loss, as far as they were traced."""
         self.means: dict[str, Any] = {}
@@ -95,12 +97,21 @@ class Steps:
         if self._may_compare is None and self.replicas > 1 and not tf.executing_eagerly():
             size = batch_size(batch)
             self._may_compare = batch_pairs.may_compare(tf.compat.v1.get_default_graph(), size)
+            self._no_sums = [each for each in keras_3.leaves(self.metrics()) if not _adds_up(each)]
         return part
 
-    def advise_of_pairs(self, element: Any) -> None:
-        """Gives notice where a step compares the examples of a batch with each other. Call it after the first
-        one, under the strategy's scope, in no replica's context. `element` is that of the constructor.
+    def advise_of_replicas(self, element: Any) -> None:
+        """Gives notice where the replicas' parts of a metric do not add up, and where a step compares the
+        examples of a batch with each other. Call it after the first one, under the strategy's scope, in no
+        replica's context. `element` is that of the constructor.
         """
+        for metric in self._no_sums:
+            self.notice(
+                f"{self.program.entrypoint}: the metric {metric.name} ({type(metric).__name__}) does not add "
+                "to its variables, but puts other values there: reported is the sum of what the "
+                f"{self.replicas} replicas have there. Keep sums over the examples, and compute the rest in "
+                "result()"
+            )
         if not self._may_compare:
             return
         strategy = tf.distribute.get_strategy()
@@ -217,15 +228,16 @@ class Steps:
         """
         keras_models.take_averages(self.model)
 
-    def results(self, training: bool = False) -> dict[str, float]:
-        """Returns all metrics over all replicas, "loss" first. Every task of a collective must call it.
+    def results(self, training: bool = False) -> dict[str, Any]:
+        """Returns all metrics over all replicas, "loss" first, each a float or an array. Every task of a
+        collective must call it.
 
         With `training`, it returns only those that a training step updates: a `train_step` may leave some
         out.
         """
         # What may change between two calls is an argument, so that the function is traced anew: the number of
         # metrics that have variables, and whether there is a loss.
-        return as_floats(self._read(training, len(self.metrics()), training in self._measured))
+        return as_numbers(self._read(training, len(self.metrics()), training in self._measured))
 
     def _train_by_loss(self, batch: Any, share: Share | None) -> Any:
         features, labels, weights = tf.keras.utils.unpack_x_y_sample_weight(batch)
@@ -537,3 +549,10 @@ def unscaled(optimizer: Any, gradients: Any) -> Any:
 def _size(features: Any) -> Any:
     """Returns the size of the batch, `float32[]`."""
     return tf.cast(batch_count(features), tf.float32)
+
+
+def _adds_up(metric: Any) -> bool:
+    """Returns whether a metric of a class of the program's own only adds to its variables in the trace."""
+    if type(metric).__module__.startswith(("keras.", "tf_keras.")):
+        return True
+    return all(only_grows(keras_models.tf_variable(variable)) for variable in metric.variables)

@@ -85,6 +85,50 @@ def may_change(variable: Any) -> bool:
     return any(operation.type not in _READS for operation in handle.consumers())
 
 
+def only_grows(variable: Any) -> bool:
+    """Returns whether the function that is being traced adds to `variable` and changes it in no other way:
+    then what several replicas have added to variables of their own adds up. Branches and loops are not looked
+    into.
+    """
+    import tensorflow as tf
+
+    handle = tf.compat.v1.get_default_graph().capture(variable.handle)
+    values = (each.inputs[1] for each in handle.consumers() if each.type == "AssignVariableOp")
+    return all(_adds_to(handle, value) for value in values)
+
+
+def _adds_to(handle: Any, value: Any) -> bool:
+    """Returns whether `value` is that of the variable of `handle`, and something else that does not depend on
+    it.
+    """
+    left, reads = [value], 0
+    while left:
+        operation = left.pop().op
+        if operation.type in ("AddV2", "Add", "AddN", "Identity", "Cast", "Reshape", "EnsureShape"):
+            left.extend(operation.inputs)
+        elif operation.type == "Sub":
+            left.append(operation.inputs[0])
+            if _depends(operation.inputs[1], handle):
+                return False
+        elif operation.type == "ReadVariableOp" and operation.inputs[0] is handle:
+            reads += 1
+        elif any(_depends(each, handle) for each in operation.inputs):
+            return False
+    return reads == 1
+
+
+def _depends(tensor: Any, on: Any) -> bool:
+    left, known = [tensor], {tensor.name}
+    while left:
+        each = left.pop()
+        if each is on:
+            return True
+        new = [source for source in each.op.inputs if source.name not in known]
+        known.update(source.name for source in new)
+        left.extend(new)
+    return False
+
+
 def computed_from(tensor: Any, sources: Sequence[Any]) -> Callable[[Sequence[Any]], Any] | None:
     """Returns a function that computes `tensor`, of a function that was traced, from other values of its
     tensors `sources`; None where it depends on something else, such as the function's arguments, a variable

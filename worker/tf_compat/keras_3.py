@@ -51,7 +51,7 @@ def mend(strategy: Any, share: Callable[[], Any], over_replicas: Callable[..., A
     _add_in_one_operation()
     _draw_for_each_replica()
     _look_rows_up()
-    _average_batch_statistics()
+    _average_statistics()
     _sum_gradients_first()
     _decide_for_all_replicas()
     _keep_losses_apart()
@@ -357,7 +357,8 @@ def _look_rows_up() -> None:
     numpy.take = take
 
 
-def _average_batch_statistics() -> None:
+def _average_statistics() -> None:
+    """Has what layers count of the batches, such as a moving mean, be the mean of what the replicas count."""
     import keras
 
     original = keras.layers.Layer.add_weight
@@ -366,7 +367,8 @@ def _average_batch_statistics() -> None:
     @functools.wraps(original)
     def add_weight(self: Any, *arguments: Any, **options: Any) -> Any:
         given = signature.bind(self, *arguments, **options).arguments
-        if isinstance(self, keras.layers.BatchNormalization) and not given.get("trainable", True):
+        is_float = tf.as_dtype(keras.backend.standardize_dtype(given.get("dtype"))).is_floating
+        if is_float and not given.get("trainable", True):
             options.setdefault("aggregation", "mean")
         return original(self, *arguments, **options)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -55,7 +55,7 @@ def saving(loop: Loop, model: Any, directory: ModelDirectory) -> list[Any]:
 
 def _go_on_without_curves(board: Any, loop: Loop) -> None:
     """Has the training go on where `board` cannot write, as on a full disk: it tries again in the next
-    epoch.
+    epoch. It does not get results that are no curve, such as a number for each class.
     """
     was_missed = False
 
@@ -63,8 +63,9 @@ def _go_on_without_curves(board: Any, loop: Loop) -> None:
         @functools.wraps(hook)
         def called(*arguments: Any, **options: Any) -> None:
             nonlocal was_missed
+            given = [as_floats(each) if isinstance(each, Mapping) else each for each in arguments]
             try:
-                hook(*arguments, **options)
+                hook(*given, **options)
             except (tf.errors.OpError, OSError) as error:
                 if not was_missed:
                     was_missed = True

@@ -18,6 +18,7 @@ from worker.evaluation import scoring
 from worker.failures import program_error
 from worker.input import datasets
 from worker.progress.records import Records
+from worker.reporting import as_floats
 from worker.steps.choice import steps_of
 from worker.steps.replica_model import replica_model
 from worker.tf_compat import keras_3, keras_models, versions
@@ -122,7 +123,7 @@ class _Training:
             loop.hooks.reporter.emit(Training(epochs, self._epoch_steps, initial_epoch=self._position.epochs))
         model.stop_training = False
         self._callbacks.on_train_begin()
-        logs: dict[str, float] = {}
+        logs: dict[str, Any] = {}
         taken, stopped_at = 0, None
         for epoch in range(self._position.epochs, epochs):
             loop.hooks.enter(f"training epoch {epoch + 1}")
@@ -140,7 +141,7 @@ class _Training:
         self._callbacks.on_train_end(logs)
         return Trained(model, stopped_at)
 
-    def _train(self, epoch: int) -> tuple[int, dict[str, float]]:
+    def _train(self, epoch: int) -> tuple[int, dict[str, Any]]:
         """Trains the rest of `epoch`, from 0. Returns how many of its steps are done, and their metrics."""
         done = self._position.steps if epoch == self._position.epochs else 0
         with self._loop.strategy.scope():
@@ -152,12 +153,13 @@ class _Training:
         if done == self._epoch_steps and parameters.steps_per_epoch is None:
             with self._loop.strategy.scope():
                 self._loop.program.data_ended(first=epoch == parameters.initial_epoch)
-        metrics = self._steps.results(training=True)
+        logs = self._steps.results(training=True)
+        metrics = as_floats(logs)
         self._work.records.end(done, metrics, keras_models.rate_of(self._model.optimizer))
         self._work.check(done, metrics)
-        return done, metrics
+        return done, logs
 
-    def _score(self, epoch: int) -> dict[str, float]:
+    def _score(self, epoch: int) -> dict[str, Any]:
         """Returns the metrics on the evaluation dataset, by the names that callbacks know."""
         scorer, hooks = self._executor.scorer, self._loop.hooks
         if scorer is None or not self._loop.parameters.validates(epoch):

@@ -18,6 +18,7 @@ from worker.evaluation.scoring import Scorer
 from worker.input import continuation, datasets
 from worker.input.row_lookups import has_losses
 from worker.progress.heartbeat import heartbeat
+from worker.reporting import as_floats
 from worker.steps.iteration import ALL, Iteration
 from worker.steps.steps_per_execution import Packing
 from worker.tf_compat import keras_models
@@ -102,7 +103,7 @@ class Replicas:
             work.begun.stepped()
             if not self._has_stepped:
                 with loop.strategy.scope():
-                    work.steps.advise_of_pairs(self._data.element_spec)
+                    work.steps.advise_of_replicas(self._data.element_spec)
             has_traced = self._has_stepped
             if ran:
                 self._moved(done)
@@ -152,7 +153,7 @@ class Replicas:
             self._work.loop.hooks.times.read(time.monotonic() - began)
             if self._work.loop.workers == 1 and not self._work.by_batch:
                 logs = self._work.steps.results(training=True)
-            metrics = {name: float(value) for name, value in logs.items()}
+            metrics = as_floats(logs)
             # When a record is due each task decides by its own clock: here no callback may stop the training.
             self._work.records.check(metrics)
             self._work.records.write(done, metrics)

@@ -21,6 +21,7 @@ def and_a_list(losses): return tf.reduce_sum([sum_by_batch(losses), weight * 2.0
 def of_two(losses): return tf.reduce_sum(tf.concat([losses, losses], 0)) / 8
 def total(losses): return tf.reduce_sum(losses)
 def and_weights(losses): return sum_by_batch(losses) + tf.reduce_sum(tf.square(weights))
+def activities(losses): return 0.01 * tf.reduce_sum(tf.stack([losses, losses], 1)) / 4 * 100
 def product(losses): return tf.reduce_prod(losses)
 def last(losses): return tf.reduce_mean(tf.stack([losses, losses], 1), axis=1)[0]
 
@@ -32,7 +33,7 @@ def told(of, size):
     return [[each.is_mean(), each.is_share(2, 8)] for each in found]
 
 cases = (mean, all_dimensions, by_size, with_penalty, mean_by_replicas, sum_by_batch, average, total)
-cases = (*cases, of_two, and_weights, product, last, and_no_penalties, and_a_list)
+cases = (*cases, activities, of_two, and_weights, product, last, and_no_penalties, and_a_list)
 weight, weights = tf.Variable(2.0), tf.Variable([1.0, 2.0])
 found = {of.__name__: [told(of, 4), told(of, None)] for of in cases}
 found["eager"] = reductions(tf.constant(1.0))
@@ -64,6 +65,7 @@ def test_means_and_shares_are_told_apart() -> None:
         "average": [share, share],
         "total": [neither, neither],
         "of_two": [[[True, True]], share],  # of 8 values; as many as a batch has examples
+        "activities": [mean, neither],  # by the examples of a replica's part
         "and_no_penalties": [share, share],
         "and_a_list": [share, share],
         "and_weights": [share, share],

@@ -66,3 +66,27 @@ def test_what_is_computed_from_other_values_alone(
     function = graphs.computed_from(*traced)
     result = None if function is None else float(tf.function(function)([0.64, 0.384]))
     assert result == (expected if expected is None else pytest.approx(expected))
+
+
+@pytest.mark.parametrize(
+    ("change", "grows"),
+    [
+        pytest.param(lambda total, batch: total.assign_add(tf.reduce_sum(batch)), True, id="adds"),
+        pytest.param(lambda total, batch: total.assign(total + tf.reduce_sum(batch)), True, id="a sum"),
+        pytest.param(lambda total, batch: total.assign(1.0 + total - batch[0]), True, id="a difference"),
+        pytest.param(lambda total, batch: total.assign(tf.maximum(total, batch[0])), False, id="the largest"),
+        pytest.param(lambda total, batch: total.assign(batch[0]), False, id="the last"),
+        pytest.param(lambda total, batch: total.assign(0.9 * total + batch[0]), False, id="a moving mean"),
+        pytest.param(lambda total, batch: total.assign(total + total), False, id="doubled"),
+    ],
+)
+def test_a_variable_that_is_only_added_to(change: Callable[..., Any], grows: bool) -> None:
+    total = tf.Variable(1.0)
+    found: list[bool] = []
+
+    def step(batch: Any) -> None:
+        change(total, batch)
+        found.append(graphs.only_grows(total))
+
+    tf.function(step).get_concrete_function(tf.TensorSpec([2]))
+    assert found == [grows]
