@@ -110,10 +110,8 @@ def _groups(gradients: Sequence[Any], variables: Sequence[Any]) -> list[list[int
     """Returns the indices of variables that are read together: two or more of one ps and type."""
     groups: dict[tuple[str, Any], list[int]] = collections.defaultdict(list)
     for index, (gradient, variable) in enumerate(zip(gradients, map(keras_models.tf_variable, variables))):
-        if not isinstance(variable, tf.Variable):
-            continue  # it is split over the ps
-        if may_change(variable):
-            continue
+        if not isinstance(variable, tf.Variable) or may_change(variable):
+            continue  # the first are split over the ps
         is_small = variable.shape.num_elements() * variable.dtype.size <= _LARGEST_BYTES
         # A variable from which only rows are looked up has sparse gradients, and is never read as a whole.
         if isinstance(gradient, tf.Tensor) and gradient.dtype == variable.dtype and is_small:

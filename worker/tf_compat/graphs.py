@@ -132,7 +132,7 @@ def _depends(tensor: Any, on: Any) -> bool:
 def computed_from(tensor: Any, sources: Sequence[Any]) -> Callable[[Sequence[Any]], Any] | None:
     """Returns a function that computes `tensor`, of a function that was traced, from other values of its
     tensors `sources`; None where it depends on something else, such as the function's arguments, a variable
-    or a random number, or on none of them.
+    or a random number, on none of them, or on a function that it calls.
     """
     import tensorflow as tf
 
@@ -150,13 +150,13 @@ def computed_from(tensor: Any, sources: Sequence[Any]) -> Callable[[Sequence[Any
             used.add(each.name)
         elif each.op.name not in operations:
             operation = operations[each.op.name] = each.op
-            if operation.op_def.is_stateful or not (operation.inputs or operation.type == "Const"):
+            calls = any(each.type in ("func", "list(func)") for each in operation.op_def.attr)
+            if calls or operation.op_def.is_stateful or not (operation.inputs or operation.type == "Const"):
                 return None
             left.extend(operation.inputs)
     if not used & given:
         return None
     definition = tf.compat.v1.GraphDef(versions=tensor.graph.graph_def_versions)
-    definition.library.CopyFrom(tensor.graph.as_graph_def().library)
     for operation in operations.values():
         node = definition.node.add()
         node.CopyFrom(operation.node_def)
