@@ -87,11 +87,11 @@ class Door:
         self._scope.__enter__()
         try:
             used_shuffle_orders.count(lambda: not self._calls, self._due)
-            if uses_coordinator(self._strategy):
+            with (
+                seeds.imports_draw(),
+                contextlib.nullcontext() if uses_coordinator(self._strategy) else in_order(),
+            ):
                 yield
-            else:
-                with in_order():
-                    yield
         finally:
             self._scope.__exit__(None, None, None)
 

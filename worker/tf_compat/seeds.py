@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
+import os
 import random
 import sys
 import threading
@@ -24,6 +26,34 @@ def seed_all() -> None:
     random.seed(UNSET)
     np.random.seed(UNSET)
     tf.random.set_seed(UNSET)
+
+
+@contextlib.contextmanager
+def imports_draw() -> Iterator[None]:
+    """Has the block's first import of Keras draw from Python's generator, as in a process that has not
+    imported it: `rich`, which Keras 3 imports, takes 24 bits (style.py). Keras' initial values go on from
+    there, where a script seeds before it imports.
+    """
+    drawing = {"keras", "rich"}
+    if os.environ.get("TF_USE_LEGACY_KERAS") not in ("1", "true", "True"):
+        drawing |= {"tensorflow", "tf_keras"}
+    plain = builtins.__import__
+
+    def importing(*given: Any, **named: Any) -> Any:
+        asked = named | dict(zip(("name", "globals"), given))
+        importer = (asked.get("globals") or {}).get("__name__", "")
+        here, by = asked["name"].partition(".")[0], importer.partition(".")[0]
+        if here in drawing and by not in {"worker", "tensorflow", *drawing}:
+            builtins.__import__ = plain
+            random.getrandbits(24)
+        return plain(*given, **named)
+
+    if "rich.style" in sys.modules:
+        builtins.__import__ = importing
+    try:
+        yield
+    finally:
+        builtins.__import__ = plain
 
 
 @contextlib.contextmanager

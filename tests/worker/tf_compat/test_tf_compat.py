@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -245,6 +249,28 @@ def test_the_seed_of_all_operations_is_known() -> None:
     assert seeds.global_seed() == 7
     tf.random.set_seed(None)
     assert seeds.global_seed() is None
+
+
+@pytest.mark.parametrize(("keras", "imports"), [("3", "tensorflow"), ("2", "tensorflow, keras")])
+def test_an_import_of_keras_draws_as_in_a_process_of_its_own(keras: str, imports: str) -> None:
+    """First with Keras not yet imported, then twice with it: only its first import draws."""
+    code = f"import random; random.seed(1); import {imports}; drawn.append(random.random())"
+    again = f"""
+import json
+drawn = []
+exec({code!r})
+from worker.tf_compat import seeds
+with seeds.imports_draw():
+    exec({code!r})
+    exec({code!r})
+exec({code!r})
+print(json.dumps(drawn))
+"""
+    environment = os.environ | {"TF_USE_LEGACY_KERAS": "0" if keras == "3" else "1"}
+    ran = subprocess.run([sys.executable, "-c", again], env=environment, stdout=subprocess.PIPE, check=True)
+    fresh, first, *later = json.loads(ran.stdout)
+    assert first == fresh
+    assert set(later) == {0.13436424411240122}, "of random.seed(1)"
 
 
 def test_a_checkpoint_has_the_names_that_are_chosen(tmp_path: Any) -> None:
