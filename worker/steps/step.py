@@ -446,8 +446,10 @@ class Steps:
         Mean.update_state would take three times as many operations, which slows a small model.
         """
         self._measured.add(training)
-        total = tf.cast(total, tf.float32)
-        self.mean_loss.total.assign_add(total if penalty is None else total + penalty * size)
+        # A metric of Keras is of its floatx, which may be float64. Keras 2 does not convert what is added.
+        dtype = self.mean_loss.total.dtype
+        total, size = tf.cast(total, dtype), tf.cast(size, dtype)
+        self.mean_loss.total.assign_add(total if penalty is None else total + tf.cast(penalty, dtype) * size)
         self.mean_loss.count.assign_add(size)
 
     def update_compiled_metrics(self, labels: Any, predictions: Any, weights: Any) -> None:

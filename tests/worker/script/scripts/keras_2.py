@@ -1,6 +1,7 @@
 """Keras 2, by tf_keras: images, dropout off, class weights, a schedule, files of several kinds, a fit that
 goes on with the same shuffled data, and a step of the model's own, as tensorflow_recommenders has one;
-a layer with a vocabulary; a loss and a metric that are added to a functional model.
+a layer with a vocabulary; a loss and a metric that are added to a functional model;
+numbers in float64.
 """
 
 import numpy as np
@@ -105,8 +106,14 @@ measured.add_loss(0.1 * tf.reduce_mean(tf.square(hidden)))
 measured.add_metric(tf.reduce_mean(tf.abs(hidden)), name="size", aggregation="mean")
 measured.compile(keras.optimizers.SGD(0.1), "mse")
 sized = measured.fit(images, labels, batch_size=32, epochs=2, validation_data=(images[:20], labels[:20]))
+keras.backend.set_floatx("float64")
+exact = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(1, kernel_regularizer="l2")])
+exact.compile(keras.optimizers.SGD(0.01), "mse")
+exactly = exact.fit(images.astype("float64"), labels, batch_size=32, epochs=2, validation_split=0.2)
+keras.backend.set_floatx("float32")
 candidates = tf.Variable(["first", "second one"], trainable=False)
-weights = [*model.get_weights(), *ranking.get_weights(), *coder.get_weights(), *measured.get_weights()]
+models = (model, ranking, coder, measured, exact)
+weights = [weight for each in models for weight in each.get_weights()]
 np.savez(
     "results.npz",
     scores=model.evaluate(images, labels),
@@ -115,6 +122,7 @@ np.savez(
     served=served({"pixels": images[:5]}),
     lengths=tf.strings.length(candidates),
     of_words=of_words.history["loss"],
+    exactly=list(exactly.history.values()),
     last=list(ranked.history.values()),
     sized=list(sized.history.values()),
     **history.history,
