@@ -25,7 +25,7 @@ from worker.script import data, fit
 from worker.script.by_batch import ByBatch
 from worker.script.fit_records import FitRecords
 from worker.script.given_program import GivenProgram, in_words_of_a_script
-from worker.steps import model_build
+from worker.steps import model_build, statistics
 from worker.steps.replica_model import mend_keras_2
 from worker.tf_compat import keras_3, keras_calls, keras_models, seeds, strategies
 from worker.tf_compat.strategies import uses_coordinator
@@ -80,6 +80,7 @@ class Door:
         keras_calls.save_at_once()
         keras_calls.call_loaded_functions()
         keras_calls.keep_losses_whole()
+        statistics.average(self._strategy)
         mend_keras_2()  # a model is built by its own step before it is trained
         keras_calls.on_new_graph(self._outside)
         seeds.seed_all()

@@ -20,7 +20,17 @@ import tensorflow as tf
 from worker.tf_compat.graphs import frames_of_operation
 
 _current = threading.local()
-_SAME = {"Identity", "Cast", "Reshape", "Squeeze", "StopGradient", "CheckNumerics", "Neg", "ExpandDims"}
+_SAME = {
+    "Identity",
+    "Cast",
+    "Reshape",
+    "Squeeze",
+    "StopGradient",
+    "CheckNumerics",
+    "Neg",
+    "ExpandDims",
+    "BroadcastTo",
+}
 _OF_SHAPE = {"Cast", "Identity", "StridedSlice", "Prod", "Maximum"}
 _TERMS = {"AddV2", "Add", "AddN", "Sub"}
 

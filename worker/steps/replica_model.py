@@ -12,6 +12,7 @@ import tensorflow as tf
 from worker.context import Loop
 from worker.failures import program_error
 from worker.input import replica_shares, used_shuffle_orders
+from worker.steps import statistics
 from worker.steps.reductions import adds_up
 from worker.tf_compat import batch_functions, keras_3, keras_models, seeds, versions
 from worker.tf_compat.replaced_methods import replaced
@@ -27,6 +28,7 @@ def replica_model(loop: Loop) -> Any:
     # with a pattern makes the import of TensorFlow half a second slower.
     warnings.filterwarnings("ignore", message="To make it possible to preserve tf.data options")
     keras_3.mend(loop.strategy, replica_shares.part, replica_shares.over_replicas)
+    statistics.average(loop.strategy)
     loop.hooks.enter("running model()")
     with loop.strategy.scope(), _earlier_variables(loop.strategy), used_shuffle_orders.counted():
         model = loop.program.model()

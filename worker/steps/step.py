@@ -20,7 +20,7 @@ from worker.input.batch_division import Share, batch_count, batch_size, copied, 
 from worker.input.batch_size import of_size
 from worker.program import LoadedProgram
 from worker.reporting import as_numbers
-from worker.steps import batch_pairs, metric_updates
+from worker.steps import batch_pairs, metric_updates, statistics
 from worker.steps.own_results import OwnResults, flat, results_of
 from worker.steps.reductions import differentiated, is_sum, reductions
 from worker.steps.variable_exchange import Exchange
@@ -111,6 +111,14 @@ class Steps:
                 "to its variables, but puts other values there: reported is the sum of what the "
                 f"{self.replicas} replicas have there. Keep sums over the examples, and compute the rest in "
                 "result()"
+            )
+        for name, frames in statistics.mixed():
+            where = place(frames, self.program.roots)
+            self.notice(
+                f"{self.program.entrypoint}: the variable {name} is computed from a sum over the batch"
+                f"{f' at {where}' if where else ''} and from other values. Each of the {self.replicas} "
+                "replicas has the sum over its own examples, and the variable gets their mean, so it is "
+                "not that of one process: keep a mean over the examples, or the sum alone"
             )
         if not self._may_compare:
             return

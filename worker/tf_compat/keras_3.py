@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import random
 import tempfile
 import threading
@@ -51,7 +50,6 @@ def mend(strategy: Any, share: Callable[[], Any], over_replicas: Callable[..., A
     _add_in_one_operation()
     _draw_for_each_replica()
     _look_rows_up()
-    _average_statistics()
     _sum_gradients_first()
     _decide_for_all_replicas()
     _keep_losses_apart()
@@ -355,24 +353,6 @@ def _look_rows_up() -> None:
         return tf.cast(keras_3_shards.rows(x._value, indices), x.dtype)
 
     numpy.take = take
-
-
-def _average_statistics() -> None:
-    """Has what layers count of the batches, such as a moving mean, be the mean of what the replicas count."""
-    import keras
-
-    original = keras.layers.Layer.add_weight
-    signature = inspect.signature(original)
-
-    @functools.wraps(original)
-    def add_weight(self: Any, *arguments: Any, **options: Any) -> Any:
-        given = signature.bind(self, *arguments, **options).arguments
-        is_float = tf.as_dtype(keras.backend.standardize_dtype(given.get("dtype"))).is_floating
-        if is_float and not given.get("trainable", True):
-            options.setdefault("aggregation", "mean")
-        return original(self, *arguments, **options)
-
-    keras.layers.Layer.add_weight = add_weight
 
 
 def _sum_gradients_first() -> None:

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import sys
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+
+from worker.tf_compat.replaced_methods import replace
+
+_APART = (tf.VariableAggregation.NONE, tf.VariableSynchronization.AUTO)
+"""What a variable is made with where nothing is said on how replicas keep it."""
+_ASSIGNMENTS = ("assign", "assign_add", "assign_sub")
 
 
 def uses_coordinator(strategy: Any) -> bool:
@@ -98,13 +106,68 @@ def scope(strategy: Any) -> Iterator[None]:
             yield
 
 
-def _create(create: Callable[..., Any], **options: Any) -> Any:
-    from tensorflow.python.ops.resource_variable_ops import ResourceVariable
+def average_statistics(strategy: Any, of_replica: Callable[[Any, Any], Any]) -> None:
+    """Has a variable that is not trained, such as a layer's moving mean, be the mean of what the replicas
+    assign to it, where it was made without a word on that: in TensorFlow (2.21) each keeps its own, and that
+    of the first is read. An optimizer's are left out, which all replicas assign alike.
 
+    `of_replica` gets the variable and a value of a replica, and returns what is assigned or added instead.
+    """
+    original = strategy.extended._create_variable
+    if strategy.num_replicas_in_sync == 1 or hasattr(original, "of_strategy"):
+        return
+
+    def create(next_creator: Callable[..., Any], **options: Any) -> Any:
+        dtype = _dtype(options)
+        if (
+            options.get("trainable") is not False
+            or options.get("aggregation", _APART[0]) != _APART[0]
+            or options.get("synchronization", _APART[1]) != _APART[1]
+            or dtype is None
+            or not dtype.is_floating
+            or _is_called_by("keras.src.optimizers", "tf_keras.src.optimizers")
+        ):
+            return original(next_creator, **options)
+        variable = original(next_creator, **{**options, "aggregation": tf.VariableAggregation.MEAN})
+        replace(variable, **{name: assigning(variable, name) for name in _ASSIGNMENTS})
+        return variable
+
+    def assigning(variable: Any, name: str) -> Callable[..., Any]:
+        assign = getattr(variable, name)
+
+        def assigned(value: Any, *how: Any, **more: Any) -> Any:
+            if tf.distribute.get_replica_context() is not None and tf.distribute.has_strategy():
+                value = of_replica(variable, value)
+            return assign(value, *how, **more)
+
+        return assigned
+
+    create.of_strategy = original  # type: ignore[attr-defined]
+    replace(strategy.extended, _create_variable=create)
+
+
+def _is_called_by(*packages: str) -> bool:
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith(packages):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _dtype(options: dict[str, Any]) -> Any:
+    """Returns the type of a variable that is made with `options`; None where its value is to tell later."""
     value, dtype = options.get("initial_value"), options.get("dtype")
     if dtype is None and not (value is None or callable(value)):
         dtype = tf.convert_to_tensor(value).dtype
+    return None if dtype is None else tf.as_dtype(dtype)
+
+
+def _create(create: Callable[..., Any], **options: Any) -> Any:
+    from tensorflow.python.ops.resource_variable_ops import ResourceVariable
+
+    value = options.get("initial_value")
     # What is loaded from a SavedModel gets its value later.
-    if value is None or dtype is None or tf.as_dtype(dtype) != tf.string:
+    if value is None or _dtype(options) != tf.string:
         return create(**options)
     return ResourceVariable(value, trainable=False, dtype=tf.string, name=options.get("name"))

@@ -65,14 +65,18 @@ penalties.append(penalized.evaluate(x_test, x_test, batch_size=16))
 
 
 class Moving(keras.layers.Layer):
-    """Keeps a moving mean, of parts of a batch that are equally large."""
+    """Keeps a moving mean, a sum over all examples, and a count of the batches."""
 
     def build(self, shape):
-        self.mean = self.add_weight(shape=shape[1:], initializer="zeros", trainable=False)
+        self.mean = tf.Variable(tf.zeros(shape[1:]), trainable=False)
+        self.total = self.add_weight(shape=shape[1:], initializer="zeros", trainable=False)
+        self.batches = self.add_weight(initializer="zeros", trainable=False)
 
     def call(self, inputs, training=False):
         if training:
             self.mean.assign(0.9 * self.mean + 0.1 * keras.ops.mean(inputs, axis=0))
+            self.total.assign_add(keras.ops.sum(inputs, axis=0))
+            self.batches.assign_add(1.0)
         return inputs - self.mean
 
 
@@ -89,7 +93,8 @@ np.savez(
     predictions=predictions,
     penalties=penalties,
     r2=[*fitted["r2_score"], centred.evaluate(x_test, x_test**2, batch_size=16)[1]],
-    moving=moving.mean.numpy(),
+    moving=[moving.mean.numpy(), moving.total.numpy()],
+    batches=moving.batches.numpy(),
     norms=norms,
     **history.history,
     **{variable.path: variable.numpy() for variable in model.variables},

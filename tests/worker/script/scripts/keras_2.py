@@ -1,7 +1,7 @@
 """Keras 2, by tf_keras: images, dropout off, class weights, a schedule, files of several kinds, a fit that
 goes on with the same shuffled data, and a step of the model's own, as tensorflow_recommenders has one;
 a layer with a vocabulary; a loss and a metric that are added to a functional model;
-numbers in float64.
+a moving mean of batches that do not divide; numbers in float64.
 """
 
 import numpy as np
@@ -106,13 +106,28 @@ measured.add_loss(0.1 * tf.reduce_mean(tf.square(hidden)))
 measured.add_metric(tf.reduce_mean(tf.abs(hidden)), name="size", aggregation="mean")
 measured.compile(keras.optimizers.SGD(0.1), "mse")
 sized = measured.fit(images, labels, batch_size=32, epochs=2, validation_data=(images[:20], labels[:20]))
+
+
+class Moving(keras.layers.Layer):
+    def build(self, shape):
+        self.mean = self.add_weight("mean", shape=shape[1:], initializer="zeros", trainable=False)
+
+    def call(self, inputs, training=False):
+        if training:
+            self.mean.assign(0.9 * self.mean + 0.1 * tf.reduce_mean(inputs, axis=0))
+        return inputs - self.mean
+
+
+centred = keras.Sequential([keras.layers.Flatten(), Moving(), keras.layers.Dense(1)])
+centred.compile("adam", "mse")
+centred.fit(images, labels, batch_size=27, epochs=2)
 keras.backend.set_floatx("float64")
 exact = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(1, kernel_regularizer="l2")])
 exact.compile(keras.optimizers.SGD(0.01), "mse")
 exactly = exact.fit(images.astype("float64"), labels, batch_size=32, epochs=2, validation_split=0.2)
 keras.backend.set_floatx("float32")
 candidates = tf.Variable(["first", "second one"], trainable=False)
-models = (model, ranking, coder, measured, exact)
+models = (model, ranking, coder, measured, centred, exact)
 weights = [weight for each in models for weight in each.get_weights()]
 np.savez(
     "results.npz",

@@ -1,0 +1,57 @@
+"""What replicas assign to variables that are not trained comes to what one process would assign."""
+
+from __future__ import annotations
+
+from tests.worker.forked_tasks import computed
+
+STATISTICS = """
+import json
+import tensorflow as tf
+from worker.input import replica_shares
+from worker.input.batch_division import Share
+from worker.steps import statistics
+
+one = tf.config.LogicalDeviceConfiguration()
+tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], [one] * 2)
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+statistics.average(strategy)
+statistics.average(strategy)  # twice is once
+
+with strategy.scope():
+    mean, total, kept, ones = [tf.Variable(1.0, trainable=False) for _ in range(4)]
+    moving = tf.Variable(1.0, trainable=False, name="moving")
+    trained, number = tf.Variable(1.0), tf.Variable(1, trainable=False)
+
+def step(examples):
+    count = tf.cast(tf.size(examples), tf.float32)
+    with replica_shares.of(Share(count / 5.0, tf.size(examples))):
+        mean.assign(0.5 * mean + 0.5 * tf.reduce_mean(examples))
+        total.assign_add(tf.reduce_sum(examples))
+        kept.assign_sub(tf.reduce_sum(examples) / 10)
+        ones.assign_add(1.0)
+        moving.assign(0.5 * moving + tf.reduce_sum(examples))
+        trained.assign_add(1.0)
+        number.assign_add(1)
+
+parts = [tf.constant([1.0, 2.0, 3.0]), tf.constant([4.0, 10.0])]
+
+of_replica = lambda context: parts[context.replica_id_in_sync_group]
+run = tf.function(lambda examples: strategy.run(step, [examples]))
+run(strategy.experimental_distribute_values_from_function(of_replica))
+variables = (mean, total, kept, ones, trained, number)
+values = [[float(each) for each in strategy.experimental_local_results(variable)] for variable in variables]
+print(json.dumps([values, [name for name, _ in statistics.mixed()], statistics.mixed()]))
+"""
+
+
+def test_replicas_assign_what_one_process_would() -> None:
+    values, mixed, again = computed(STATISTICS, keras=3)
+    mean, total, kept, ones, trained, number = values
+    assert mean == [2.5, 2.5], "half of 1, and half of the mean over all five, not over the replicas"
+    assert total == [21.0, 21.0]
+    assert kept == [-1.0, -1.0]
+    assert ones == [2.0, 2.0]
+    assert trained == [2.0, 2.0]
+    assert number == [2.0, 2.0]
+    assert mixed == ["moving"]
+    assert again == []
