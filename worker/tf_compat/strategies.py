@@ -118,12 +118,11 @@ def average_statistics(strategy: Any, of_replica: Callable[[Any, Any], Any]) -> 
         return
 
     def create(next_creator: Callable[..., Any], **options: Any) -> Any:
-        dtype = _dtype(options)
         if (
             options.get("trainable") is not False
             or options.get("aggregation", _APART[0]) != _APART[0]
             or options.get("synchronization", _APART[1]) != _APART[1]
-            or dtype is None
+            or (dtype := _dtype(options)) is None
             or not dtype.is_floating
             or _is_called_by("keras.src.optimizers", "tf_keras.src.optimizers")
         ):

@@ -68,6 +68,7 @@ def test_only_full_queues_to_peers_count(tmp_path: Path) -> None:
     assert queues.seconds() == {"demo-worker-2": 0.5}
 
 
+@pytest.mark.thorough
 @pytest.mark.nightly
 @pytest.mark.parametrize("direction", ["sends", "receives"])
 def test_a_training_over_a_slow_link_names_the_connection(tmp_path: Path, direction: str) -> None:

@@ -480,7 +480,7 @@ import tensorflow as tf
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
-from worker.tf_compat import keras_3, keras_models
+from worker.tf_compat import keras_3, keras_models, strategies
 found = {}
 share = [None]
 
@@ -528,6 +528,7 @@ else:
     strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
     keras_3.mend(strategy, lambda: share[0], lambda *values: values)
     keras_3.mend(strategy, lambda: 1 / 0, lambda *values: values)  # once for a process
+    strategies.average_statistics(strategy, lambda variable, value: value)
     counter = keras.Variable([1.0, 2.0])
     found["adds"] = sorted(
         name for name in types(lambda: [counter.assign_add(1.0), counter.assign_sub([0.5, 0.5])][0].value)
