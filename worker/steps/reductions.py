@@ -17,7 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker.tf_compat.graphs import frames_of_operation
+from worker.tf_compat.graphs import frames_of_operation, is_of_variables
 
 _current = threading.local()
 _SAME = {
@@ -144,7 +144,7 @@ def _collect(
             each_by = factor / len(stacked.inputs) if kind == "Mean" else factor
             known = [_collect(each, each_by, by_size, terms, divisors) for each in stacked.inputs]
             return any(known)
-        if not any(axis in (0, -rank) for axis in axes.flatten()) or _is_of_variables(inputs[0]):
+        if not any(axis in (0, -rank) for axis in axes.flatten()) or is_of_variables(inputs[0]):
             return False
         examples = inputs[0].shape[0]
         if kind == "Sum" and examples in divisors and 1 < examples != inputs[0].shape.num_elements():
@@ -171,20 +171,6 @@ def _collect(
         if kind != "Mul" and _is_size(inputs[1]):
             return _collect(inputs[0], factor, True, terms, divisors)
     return False
-
-
-def _is_of_variables(value: Any) -> bool:
-    """Returns whether `value` is computed from variables and constants alone, as a penalty on weights is."""
-    seen, ahead = set(), [value.op]
-    while ahead:
-        operation = ahead.pop()
-        if operation.name in seen or operation.type in ("Const", "ReadVariableOp"):
-            continue
-        seen.add(operation.name)
-        if not operation.inputs:
-            return False
-        ahead.extend(each.op for each in operation.inputs)
-    return True
 
 
 def _is_size(value: Any) -> bool:

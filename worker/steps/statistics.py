@@ -39,7 +39,7 @@ def mixed() -> list[tuple[str, Any]]:
 def _of_replica(variable: Any, value: Any) -> Any:
     """Returns what a replica has to assign, or to add, to `variable` in the place of `value`."""
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
-    share, value = replica_shares.current(), tf.convert_to_tensor(value, variable.dtype)
+    share = replica_shares.current()
     sums = [each for each in reductions(value) if each.is_sum()]
     if sums and is_sum(value) and not _reads_variables(value):
         return value * replicas

@@ -129,6 +129,22 @@ def _depends(tensor: Any, on: Any) -> bool:
     return False
 
 
+def is_of_variables(value: Any) -> bool:
+    """Returns whether `value`, of a function that is being traced, is computed from variables and constants
+    alone, as a penalty on weights is, and by no random operation: replicas compute it alike.
+    """
+    seen, ahead = set(), [value.op]
+    while ahead:
+        operation = ahead.pop()
+        if operation.name in seen or operation.type in ("Const", "ReadVariableOp"):
+            continue
+        seen.add(operation.name)
+        if not operation.inputs or "Random" in operation.type:
+            return False
+        ahead.extend(each.op for each in operation.inputs)
+    return True
+
+
 def computed_from(tensor: Any, sources: Sequence[Any]) -> Callable[[Sequence[Any]], Any] | None:
     """Returns a function that computes `tensor`, of a function that was traced, from other values of its
     tensors `sources`; None where it depends on something else, such as the function's arguments, a variable

@@ -53,7 +53,8 @@ def imports_draw() -> Iterator[None]:
     try:
         yield
     finally:
-        builtins.__import__ = plain
+        if builtins.__import__ is importing:
+            builtins.__import__ = plain
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from worker.tf_compat.graphs import is_of_variables
 from worker.tf_compat.replaced_methods import replace
 
 _APART = (tf.VariableAggregation.NONE, tf.VariableSynchronization.AUTO)
@@ -111,8 +112,10 @@ def average_statistics(strategy: Any, of_replica: Callable[[Any, Any], Any]) -> 
     assign to it, where it was made without a word on that: in TensorFlow (2.21) each keeps its own, and that
     of the first is read. An optimizer's are left out, which all replicas assign alike.
 
-    `of_replica` gets the variable and a value of a replica, and returns what is assigned or added instead.
+    `of_replica` gets the variable and the tensor of a replica, and returns what is assigned or added instead.
     """
+    from tensorflow.python.distribute.values import DistributedVariable
+
     original = strategy.extended._create_variable
     if strategy.num_replicas_in_sync == 1 or hasattr(original, "of_strategy"):
         return
@@ -135,9 +138,14 @@ def average_statistics(strategy: Any, of_replica: Callable[[Any, Any], Any]) -> 
         assign = getattr(variable, name)
 
         def assigned(value: Any, *how: Any, **more: Any) -> Any:
-            if tf.distribute.get_replica_context() is not None and tf.distribute.has_strategy():
-                value = of_replica(variable, value)
-            return assign(value, *how, **more)
+            if tf.distribute.get_replica_context() is None or not tf.distribute.has_strategy():
+                return assign(value, *how, **more)
+            value = tf.convert_to_tensor(value, variable.dtype)
+            is_alike = tf.is_symbolic_tensor(value) and is_of_variables(value)
+            if is_alike and isinstance(variable, DistributedVariable):
+                # Each replica changes its own, without an exchange: also in a branch, where there is none.
+                return getattr(variable._get_on_device_or_primary(), name)(value, *how, **more)
+            return assign(of_replica(variable, value), *how, **more)
 
         return assigned
 

@@ -18,7 +18,7 @@ statistics.average(strategy)
 statistics.average(strategy)  # twice is once
 
 with strategy.scope():
-    mean, total, kept, ones = [tf.Variable(1.0, trainable=False) for _ in range(4)]
+    mean, total, kept, ones, branched = [tf.Variable(1.0, trainable=False) for _ in range(5)]
     moving = tf.Variable(1.0, trainable=False, name="moving")
     trained, number = tf.Variable(1.0), tf.Variable(1, trainable=False)
 
@@ -32,13 +32,14 @@ def step(examples):
         moving.assign(0.5 * moving + tf.reduce_sum(examples))
         trained.assign_add(1.0)
         number.assign_add(1)
+        tf.cond(examples[0] > 0, lambda: branched.assign(ones * 3.0), lambda: branched + 0.0)
 
 parts = [tf.constant([1.0, 2.0, 3.0]), tf.constant([4.0, 10.0])]
 
 of_replica = lambda context: parts[context.replica_id_in_sync_group]
 run = tf.function(lambda examples: strategy.run(step, [examples]))
 run(strategy.experimental_distribute_values_from_function(of_replica))
-variables = (mean, total, kept, ones, trained, number)
+variables = (mean, total, kept, ones, branched, trained, number)
 values = [[float(each) for each in strategy.experimental_local_results(variable)] for variable in variables]
 print(json.dumps([values, [name for name, _ in statistics.mixed()], statistics.mixed()]))
 """
@@ -46,11 +47,12 @@ print(json.dumps([values, [name for name, _ in statistics.mixed()], statistics.m
 
 def test_replicas_assign_what_one_process_would() -> None:
     values, mixed, again = computed(STATISTICS, keras=3)
-    mean, total, kept, ones, trained, number = values
+    mean, total, kept, ones, branched, trained, number = values
     assert mean == [2.5, 2.5], "half of 1, and half of the mean over all five, not over the replicas"
     assert total == [21.0, 21.0]
     assert kept == [-1.0, -1.0]
     assert ones == [2.0, 2.0]
+    assert branched == [6.0, 6.0], "no exchange, which a branch does not have"
     assert trained == [2.0, 2.0]
     assert number == [2.0, 2.0]
     assert mixed == ["moving"]
