@@ -31,6 +31,7 @@ _SAME = {
     "ExpandDims",
     "BroadcastTo",
 }
+_PRODUCTS = {"MatMul", "BatchMatMulV2", "Einsum"}
 _OF_SHAPE = {"Cast", "Identity", "StridedSlice", "Prod", "Maximum"}
 _TERMS = {"AddV2", "Add", "AddN", "Sub"}
 
@@ -38,12 +39,16 @@ _TERMS = {"AddV2", "Add", "AddN", "Sub"}
 class Reduction:
     """What a term of a value is computed by: `times` the mean over the replica's examples, or, where their
     number is not known, `times` their sum. `by_size` says that a sum was divided by their number, whatever it
-    is. `frames` are the lines where it was made, outermost first.
+    is. `output` is the tensor of the mean or the sum, and `frames` are the lines where it was made, outermost
+    first.
     """
 
     def __init__(self, operation: Any, factor: float, by_size: bool) -> None:
-        self._is_sum = is_sum = operation.type == "Sum" and not by_size
+        self.output = operation.outputs[0]
+        self._is_sum = is_sum = operation.type != "Mean" and not by_size
         count = operation.inputs[0].shape.num_elements() if is_sum else 1
+        if operation.type in _PRODUCTS:
+            count = None
         self._is_mean = count is not None
         self._times = factor * (count or 1)
         self._of_sum = factor if is_sum else 0.0
@@ -152,6 +157,9 @@ def _collect(
             factor, by_size = factor * examples, True
         terms.append(Reduction(operation, factor, by_size))
         return True
+    if kind in _PRODUCTS and _sums_examples(operation):
+        terms.append(Reduction(operation, factor, by_size))
+        return True
     if kind in _SAME:
         return _collect(inputs[0], -factor if kind == "Neg" else factor, by_size, terms, divisors)
     if kind in _TERMS:
@@ -171,6 +179,19 @@ def _collect(
         if kind != "Mul" and _is_size(inputs[1]):
             return _collect(inputs[0], factor, True, terms, divisors)
     return False
+
+
+def _sums_examples(operation: Any) -> bool:
+    """Returns whether a product of two matrices has a row for each example in both, and sums over them."""
+    left, right = operation.inputs[0], operation.inputs[-1]
+    if is_of_variables(left) or is_of_variables(right):
+        return False
+    if operation.type == "Einsum":
+        terms, _, result = operation.get_attr("equation").decode().partition("->")
+        first = {term[:1] for term in terms.split(",")}
+        return len(first) == 1 and not first & set(result)
+    is_transposed = operation.get_attr("transpose_a" if operation.type == "MatMul" else "adj_x")
+    return left.shape.rank == 2 and bool(is_transposed or left.op.type == "Transpose")
 
 
 def _is_size(value: Any) -> bool:

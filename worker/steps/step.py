@@ -112,13 +112,13 @@ class Steps:
                 f"{self.replicas} replicas have there. Keep sums over the examples, and compute the rest in "
                 "result()"
             )
-        for name, frames in statistics.mixed():
+        for name, frames in statistics.unknown():
             where = place(frames, self.program.roots)
             self.notice(
                 f"{self.program.entrypoint}: the variable {name} is computed from a sum over the batch"
-                f"{f' at {where}' if where else ''} and from other values. Each of the {self.replicas} "
-                "replicas has the sum over its own examples, and the variable gets their mean, so it is "
-                "not that of one process: keep a mean over the examples, or the sum alone"
+                f"{f' at {where}' if where else ''}, which has another shape than the variable. Each of the "
+                f"{self.replicas} replicas has the sum over its own examples, and the variable gets their "
+                "mean, not the sum of one process: keep a mean over the examples, or a sum of this shape"
             )
         if not self._may_compare:
             return

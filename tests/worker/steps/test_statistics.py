@@ -19,7 +19,9 @@ statistics.average(strategy)  # twice is once
 
 with strategy.scope():
     mean, total, kept, ones, branched = [tf.Variable(1.0, trainable=False) for _ in range(5)]
-    moving = tf.Variable(1.0, trainable=False, name="moving")
+    moving = tf.Variable([[1.0]], trainable=False)
+    products = [tf.Variable([[0.0]], trainable=False) for _ in range(3)]
+    reshaped = tf.Variable([1.0], trainable=False, name="reshaped")
     trained, number = tf.Variable(1.0), tf.Variable(1, trainable=False)
 
 def step(examples):
@@ -29,7 +31,13 @@ def step(examples):
         total.assign_add(tf.reduce_sum(examples))
         kept.assign_sub(tf.reduce_sum(examples) / 10)
         ones.assign_add(1.0)
-        moving.assign(0.5 * moving + tf.reduce_sum(examples))
+        column = examples[:, None]
+        mean_of_squares = tf.reduce_mean(column * column, axis=0, keepdims=True)
+        moving.assign(0.5 * moving + mean_of_squares - 2.0 * tf.reduce_sum(column, axis=0, keepdims=True))
+        products[0].assign_add(tf.matmul(column, column, transpose_a=True))
+        products[1].assign_add(tf.matmul(tf.transpose(column), column) / 2)
+        products[2].assign(0.5 * products[2] + tf.einsum("bi,bj->ij", column, column))
+        reshaped.assign(0.5 * reshaped + tf.reshape(tf.reduce_sum(examples), [1]))
         trained.assign_add(1.0)
         number.assign_add(1)
         tf.cond(examples[0] > 0, lambda: branched.assign(ones * 3.0), lambda: branched + 0.0)
@@ -39,15 +47,16 @@ parts = [tf.constant([1.0, 2.0, 3.0]), tf.constant([4.0, 10.0])]
 of_replica = lambda context: parts[context.replica_id_in_sync_group]
 run = tf.function(lambda examples: strategy.run(step, [examples]))
 run(strategy.experimental_distribute_values_from_function(of_replica))
-variables = (mean, total, kept, ones, branched, trained, number)
-values = [[float(each) for each in strategy.experimental_local_results(variable)] for variable in variables]
-print(json.dumps([values, [name for name, _ in statistics.mixed()], statistics.mixed()]))
+variables = (mean, total, kept, ones, branched, trained, number, moving, *products)
+local = strategy.experimental_local_results
+values = [[float(tf.squeeze(each)) for each in local(variable)] for variable in variables]
+print(json.dumps([values, [name for name, _ in statistics.unknown()], statistics.unknown()]))
 """
 
 
 def test_replicas_assign_what_one_process_would() -> None:
-    values, mixed, again = computed(STATISTICS, keras=3)
-    mean, total, kept, ones, branched, trained, number = values
+    values, unknown, again = computed(STATISTICS, keras=3)
+    mean, total, kept, ones, branched, trained, number, moving, *products = values
     assert mean == [2.5, 2.5], "half of 1, and half of the mean over all five, not over the replicas"
     assert total == [21.0, 21.0]
     assert kept == [-1.0, -1.0]
@@ -55,5 +64,7 @@ def test_replicas_assign_what_one_process_would() -> None:
     assert branched == [6.0, 6.0], "no exchange, which a branch does not have"
     assert trained == [2.0, 2.0]
     assert number == [2.0, 2.0]
-    assert mixed == ["moving"]
+    assert moving == [0.5 + 26.0 - 40.0] * 2
+    assert products == [[130.0, 130.0], [65.0, 65.0], [130.0, 130.0]]
+    assert unknown == ["reshaped"]
     assert again == []
