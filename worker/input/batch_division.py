@@ -18,12 +18,13 @@ from worker.tf_compat.strategies import worker_count
 
 
 class Share(NamedTuple):
-    """The share of a replica: `part` of the global batch, `float32[]`, and its number of `examples`,
-    `int64[]`.
+    """The share of a replica: `part` of the global batch, `float32[]`, its number of `examples`, `int64[]`,
+    and that with those behind them that do not count, `int32[]`.
     """
 
     part: Any
     examples: Any
+    rows: Any
 
 
 class Distributed:
@@ -41,8 +42,8 @@ class Distributed:
         """Returns an element's batch and its share; None where all replicas have equal shares."""
         if not self.has_shares:
             return element, None
-        batch, share = element
-        return batch, Share(*share)
+        batch, (part, examples) = element
+        return batch, Share(part, examples, batch_count(batch))
 
 
 def distribute(

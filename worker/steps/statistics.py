@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from worker.input import replica_shares
+from worker.input.batch_division import Share
 from worker.steps.reductions import reductions
 from worker.tf_compat import strategies
 
@@ -39,6 +40,10 @@ def _of_replica(variable: Any, value: Any) -> Any:
     """Returns what a replica has to assign, or to add, to `variable` in the place of `value`."""
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
     share = replica_shares.current()
+    if isinstance(value, tf.IndexedSlices):
+        # Whole: an exchange of rows must have as many in each step of an execution (TensorFlow 2.21).
+        rows = tf.scatter_nd(value.indices[:, None], _counted(value.values, share), variable.shape)
+        return rows * replicas
     sums: list[Any] = []
     for term in reductions(value):
         if not term.is_sum():
@@ -53,3 +58,14 @@ def _of_replica(variable: Any, value: Any) -> Any:
     if share is not None:
         rest *= tf.cast(share.part * replicas, value.dtype)
     return tf.add_n([rest, *(each * replicas for each in sums)]) if sums else rest
+
+
+def _counted(rows: Any, share: Share | None) -> Any:
+    """Returns `rows`, one or more for each example, with zeros for the examples that do not count."""
+    if share is None:
+        return rows
+    number = tf.shape(rows)[0]
+    last = tf.where(
+        number % share.rows == 0, number // share.rows * tf.cast(share.examples, tf.int32), number
+    )
+    return tf.where(tf.reshape(tf.range(number) < last, [-1, *[1] * (rows.shape.rank - 1)]), rows, 0)

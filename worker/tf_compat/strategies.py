@@ -17,6 +17,7 @@ from worker.tf_compat.replaced_methods import replace
 _APART = (tf.VariableAggregation.NONE, tf.VariableSynchronization.AUTO)
 """What a variable is made with where nothing is said on how replicas keep it."""
 _ASSIGNMENTS = ("assign", "assign_add", "assign_sub")
+_BY_ROWS = {"scatter_add": "assign_add", "scatter_sub": "assign_sub"}
 
 
 def uses_coordinator(strategy: Any) -> bool:
@@ -112,7 +113,8 @@ def average_statistics(strategy: Any, of_replica: Callable[[Any, Any], Any]) -> 
     assign to it, where it was made without a word on that: in TensorFlow (2.21) each keeps its own, and that
     of the first is read. An optimizer's are left out, which all replicas assign alike.
 
-    `of_replica` gets the variable and the tensor of a replica, and returns what is assigned or added instead.
+    `of_replica` gets the variable and the tensor, or the rows, of a replica, and returns the tensor that is
+    assigned or added instead.
     """
     from tensorflow.python.distribute.values import DistributedVariable
 
@@ -131,15 +133,17 @@ def average_statistics(strategy: Any, of_replica: Callable[[Any, Any], Any]) -> 
         ):
             return original(next_creator, **options)
         variable = original(next_creator, **{**options, "aggregation": tf.VariableAggregation.MEAN})
-        replace(variable, **{name: assigning(variable, name) for name in _ASSIGNMENTS})
+        replace(variable, **{name: assigning(variable, name) for name in (*_BY_ROWS, *_ASSIGNMENTS)})
         return variable
 
     def assigning(variable: Any, name: str) -> Callable[..., Any]:
-        assign = getattr(variable, name)
+        plain, assign = getattr(variable, name), getattr(variable, _BY_ROWS.get(name, name))
 
         def assigned(value: Any, *how: Any, **more: Any) -> Any:
             if tf.distribute.get_replica_context() is None or not tf.distribute.has_strategy():
-                return assign(value, *how, **more)
+                return plain(value, *how, **more)
+            if isinstance(value, tf.IndexedSlices):
+                return assign(of_replica(variable, value))
             value = tf.convert_to_tensor(value, variable.dtype)
             is_alike = tf.is_symbolic_tensor(value) and is_of_variables(value)
             if is_alike and isinstance(variable, DistributedVariable):
