@@ -33,7 +33,7 @@ for replicas in (2, 3, 4):
             def replica(element):
                 batch, share = distributed.parts(element)
                 part = (tf.constant(-1.0), tf.constant(-1, tf.int64)) if share is None else share
-                return batch["a"][:, 1], batch["b"], *part
+                return batch["a"][:, 1], batch["b"], *part[:2]
 
             values = strategy.run(replica, args=(next(iterator),))
             local = [strategy.experimental_local_results(value) for value in values]
