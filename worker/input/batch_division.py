@@ -39,7 +39,7 @@ class Distributed:
         self.has_shares = has_shares
 
     def parts(self, element: Any) -> tuple[Any, Share | None]:
-        """Returns an element's batch and its share; None where all replicas have equal shares."""
+        """Returns an element's batch and its share, in a replica; None where all have equal shares."""
         if not self.has_shares:
             return element, None
         batch, (part, examples) = element
