@@ -555,11 +555,10 @@ else:
     unseeded = per_replica(strategy, lambda: keras.random.uniform((4,)))
     found["unseeded"] = unseeded[0] != unseeded[1]
 
-    def normalise():
-        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        return normal(tf.ones((4, 1)) * tf.cast(replica, tf.float32), training=True)
-
-    per_replica(strategy, normalise)
+    of_replica = lambda context: tf.fill((4, 1), float(context.replica_id_in_sync_group))
+    columns = strategy.experimental_distribute_values_from_function(of_replica)
+    normalise = lambda column: normal(column, training=True)
+    tf.function(lambda parts: strategy.run(normalise, args=(parts,)))(columns)
     found["statistics"] = normal.moving_mean.numpy().tolist()
 
     def mean():
