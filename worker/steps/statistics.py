@@ -45,9 +45,7 @@ def _of_replica(variable: Any, value: Any) -> Any:
         rows = tf.scatter_nd(value.indices[:, None], _counted(value.values, share), variable.shape)
         return rows * replicas
     sums: list[Any] = []
-    for term in reductions(value):
-        if not term.is_sum():
-            continue
+    for term in {each.output.ref(): each for each in reductions(value) if each.is_sum()}.values():
         if term.output.shape != value.shape or term.output.dtype != value.dtype:
             name, frames = variable.name.partition(":")[0], term.frames
             _unknown.setdefault((name, str(frames[-1:])), frames)

@@ -23,6 +23,7 @@ with strategy.scope():
     products = [tf.Variable([[0.0]], trainable=False) for _ in range(3)]
     rows = tf.Variable(tf.zeros(11), trainable=False)
     reshaped = tf.Variable([1.0], trainable=False, name="reshaped")
+    twice = tf.Variable(0.0, trainable=False)
     trained, number = tf.Variable(1.0), tf.Variable(1, trainable=False)
 
 def step(examples):
@@ -41,6 +42,8 @@ def step(examples):
         rows.scatter_add(tf.IndexedSlices(examples, tf.cast(examples, tf.int32)))
         rows.scatter_sub(tf.IndexedSlices(tf.ones(1), tf.cast(examples[:1], tf.int32)))
         reshaped.assign(0.5 * reshaped + tf.reshape(tf.reduce_sum(examples), [1]))
+        once = tf.reduce_sum(examples)
+        twice.assign(once + 3.0 * once)
         trained.assign_add(1.0)
         number.assign_add(1)
         tf.cond(examples[0] > 0, lambda: branched.assign(ones * 3.0), lambda: branched + 0.0)
@@ -50,7 +53,7 @@ parts = [tf.constant([1.0, 2.0, 3.0]), tf.constant([4.0, 10.0])]
 of_replica = lambda context: parts[context.replica_id_in_sync_group]
 run = tf.function(lambda examples: strategy.run(step, [examples]))
 run(strategy.experimental_distribute_values_from_function(of_replica))
-variables = (mean, total, kept, ones, branched, trained, number, moving, *products)
+variables = (mean, total, kept, ones, branched, trained, number, twice, moving, *products)
 in_rows = rows.numpy().tolist()
 local = strategy.experimental_local_results
 values = [[float(tf.squeeze(each)) for each in local(variable)] for variable in variables]
@@ -60,7 +63,7 @@ print(json.dumps([values, in_rows, [name for name, _ in statistics.unknown()], s
 
 def test_replicas_assign_what_one_process_would() -> None:
     values, rows, unknown, again = computed(STATISTICS, keras=3)
-    mean, total, kept, ones, branched, trained, number, moving, *products = values
+    mean, total, kept, ones, branched, trained, number, twice, moving, *products = values
     assert mean == [2.5, 2.5], "half of 1, and half of the mean over all five, not over the replicas"
     assert total == [21.0, 21.0]
     assert kept == [-1.0, -1.0]
@@ -68,6 +71,7 @@ def test_replicas_assign_what_one_process_would() -> None:
     assert branched == [6.0, 6.0], "no exchange, which a branch does not have"
     assert trained == [2.0, 2.0]
     assert number == [2.0, 2.0]
+    assert twice == [80.0, 80.0]
     assert moving == [0.5 + 26.0 - 40.0] * 2
     assert products == [[130.0, 130.0], [65.0, 65.0], [130.0, 130.0]]
     assert rows == [0.0, 0.0, 2.0, 3.0, 3.0, *[0.0] * 5, 10.0]
